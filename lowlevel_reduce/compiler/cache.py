@@ -63,6 +63,7 @@ _ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that
 # What could not be written to a directory, by the directory and the name: the most recent ones, for this process.
 _unwritten: OrderedDict[tuple[str, str], Stored] = OrderedDict()
 _MOST_UNWRITTEN = 256
+BOUNDS = {"_unwritten": _MOST_UNWRITTEN}  # for who watches for growth
 _warned: set[str] = set()  # the directories that a warning has named
 
 

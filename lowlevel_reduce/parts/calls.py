@@ -28,6 +28,9 @@ __all__ = ["plan", "reduce"]
 _MOST_PLANS = 64
 """How many plans a group keeps; every rank drops the same one, the oldest."""
 
+BOUNDS = {"plans": _MOST_PLANS}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
+
 _LENGTH = f"{OWN}length"
 """How a rank names the length of its own part among what it tells."""
 

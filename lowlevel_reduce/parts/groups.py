@@ -36,6 +36,9 @@ _T = TypeVar("_T")
 _MOST_STREAMS = 4
 """For how many streams a group keeps memory for letters, and a plan what is bound to them."""
 
+BOUNDS = {"_letters": _MOST_STREAMS}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
+
 _numbers = itertools.count(1)
 
 REFUSAL = b"\xff" * TAG_BYTES

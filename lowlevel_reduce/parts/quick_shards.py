@@ -36,6 +36,10 @@ MAX_PARTIALS_BYTES = 1 << 20
 """Of calls with more partials than this, nothing is kept. Up to 1024 chunks, of at most 32 bytes each, are usual."""
 
 _KEPT = "calls of reduce_shards"
+
+BOUNDS = {_KEPT: MAX_KEPT}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
+
 _PER_THREAD = 2  # the greatest handle of a default stream
 _LEGACY = 1
 

@@ -23,6 +23,9 @@ MAX_KEPT = 512
 _kept: OrderedDict[tuple[Any, ...], tuple[RowPlan, RowLaunch]] = OrderedDict()
 _lock = threading.RLock()
 
+BOUNDS = {"_kept": MAX_KEPT}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
+
 
 def run(
     operation: RowOperation,

@@ -23,6 +23,7 @@ from cuda.bindings import driver as cu
 import lowlevel_reduce as lr
 from lowlevel_reduce.calls import threads
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding, waits
+from lowlevel_reduce.parts import groups
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, world
 
@@ -73,11 +74,11 @@ _NO_STORES = (str, bytes, type, np.ndarray)
 def stores() -> dict[str, Store]:
     """Return the library's module-level collections, its caches without a bound, and what threads and drivers keep."""
     found: dict[str, Store] = {}
-    bounds_of_drivers: dict[str, int] = {}
+    other_bounds: dict[str, int] = {}  # of what drivers, threads and groups keep
     for module in [name for name in sys.modules if name.split(".")[0] == "lowlevel_reduce"]:
         names = vars(sys.modules[module])
         bounds: dict[str, int] = names.get("BOUNDS", {})
-        bounds_of_drivers |= {name: most for name, most in bounds.items() if name not in names}
+        other_bounds |= {name: most for name, most in bounds.items() if name not in names}
         for name, value in list(names.items()):
             if hasattr(value, "cache_info") and getattr(value, "__module__", "") == module:
                 if value.cache_info().maxsize is None:
@@ -92,8 +93,13 @@ def stores() -> dict[str, Store]:
         for number, kept in enumerate(thread.problems.values()):
             found[f"problems of place {number}"] = Store(len(kept), threads.MAX_PREPARED)
         found["launchers of places"] = Store(sum(len(place._launchers) for place in thread._places.values()))
+        for name, each in thread.others.items():
+            found[f"{name} of the thread"] = Store(len(each), other_bounds.get(name))
+    for number, (_, group) in enumerate(groups._of_engines.values()):
+        for name in ("plans", "_letters"):
+            found[f"{name} of group {number}"] = Store(len(getattr(group, name)), other_bounds.get(name))
     for name, value in binding.selected().kept.items():
-        found[f"kept {name}"] = Store(len(value) if isinstance(value, Sized) else 0, bounds_of_drivers.get(name))
+        found[f"kept {name}"] = Store(len(value) if isinstance(value, Sized) else 0, other_bounds.get(name))
         for inner, each in _slots(value):
             found[f"kept {name}{inner}"] = Store(len(each))
     return found

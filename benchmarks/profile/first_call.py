@@ -1,12 +1,13 @@
 """Measure what a first call waits for, in fresh processes beside CuPy's, and say which goals it meets.
 
-python -m benchmarks.profile.first_call [--times 5] [--without-cupy] [--json FILE]
+python -m benchmarks.profile.first_call [--times 5] [--without-cupy] [--wheel FILE] [--json FILE]
 
 Each figure is the median of as many processes, ours and CuPy's by turns, all caches empty: the first result and that of
-a second operator, with and without the wheel of kernels of this device, which is built first; the first result while
-its family is compiled in threads; plans of 300 random shapes after a warm-up, none of which may compile anything. And
-the processor time of each kernel of four families for sm_90, beside that of its headers alone, by one thread. It takes
-about two minutes on 16 processors. Device times are compared by `benchmarks.profile.variants`.
+a second operator, with and without a wheel of kernels, that of two families, which is built first for this device, or
+the given one; the first result while its family is compiled in threads; plans of 300 random shapes after a warm-up,
+none of which may compile anything. And the processor time of each kernel of four families for sm_90, beside that of its
+headers alone, by one thread. It takes about two minutes on 16 processors. Device times are compared by
+`benchmarks.profile.variants`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import lowlevel_reduce as lr
 from benchmarks.measure.figures import OURS
 from benchmarks.measure.timing import conditions
 from benchmarks.suites.cold import PEERS, alone, before, keep_byte_code
-from benchmarks.suites.cold_scripts import FAMILIES, SCRIPT, WARMED_UP, install_wheel
+from benchmarks.suites.cold_scripts import FAMILIES, SCRIPT, WARMED_UP, install_wheel, unpack_wheel
 
 __all__ = ["Line", "compiled_lines", "lines_of", "main", "table"]
 
@@ -145,12 +146,12 @@ def table(lines: Sequence[Line]) -> list[str]:
     ]
 
 
-def measured(times: int, byte_code: str, *, with_cupy: bool) -> dict[str, Times]:
+def measured(times: int, byte_code: str, *, with_cupy: bool, wheel: Path | None = None) -> dict[str, Times]:
     """Run the fresh processes by turns, so that what slows the machine down slows all of them."""
     script = SCRIPT.replace("PLANS", "[]")
     found: dict[str, list[Mapping[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        site = str(install_wheel(Path(folder)))
+        site = str(install_wheel(Path(folder)) if wheel is None else unpack_wheel(wheel, Path(folder) / "site"))
         runs: dict[str, tuple[str, dict[str, str]]] = {
             "empty": (script, {}),
             "wheel": (script, {"PYTHONPATH": before(site)}),
@@ -183,12 +184,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=5, help="processes of each kind, and compilations of each kernel")
     parser.add_argument("--without-cupy", action="store_true")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="such as all of `make kernels`")
     parser.add_argument("--commit", help="the commit, where there is no git")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as byte_code:
         keep_byte_code(byte_code)
-        found = measured(arguments.times, byte_code, with_cupy=not arguments.without_cupy)
+        found = measured(arguments.times, byte_code, with_cupy=not arguments.without_cupy, wheel=arguments.wheel)
         families = compiled(min(arguments.times, 3), byte_code)
     lines = [*lines_of(found), *compiled_lines(families)]
     print("\n".join(table(lines)))

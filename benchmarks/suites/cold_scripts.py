@@ -8,7 +8,7 @@ from pathlib import Path
 from lowlevel_reduce import Context
 from lowlevel_reduce.kernel_wheel.building import build_wheel
 
-__all__ = ["COMPILED", "FAMILIES", "SCRIPT", "SHAPES", "WARMED_UP", "install_wheel"]
+__all__ = ["COMPILED", "FAMILIES", "SCRIPT", "SHAPES", "WARMED_UP", "install_wheel", "unpack_wheel"]
 
 SHAPES = 300
 """How many random shapes follow the warm-up of an operator."""
@@ -105,7 +105,11 @@ def install_wheel(folder: Path) -> Path:
     """Build a wheel of kernels for the current device, and unpack it as pip does; return the folder for `sys.path`."""
     architecture = Context.current_or_primary().device.architecture
     report = build_wheel(folder / "dist", [architecture], [("sum", "float32"), ("max", "float32")])
-    site = folder / "site"
-    with zipfile.ZipFile(report.wheel) as archive:
+    return unpack_wheel(report.wheel, folder / "site")
+
+
+def unpack_wheel(wheel: Path, site: Path) -> Path:
+    """Unpack a wheel into a folder, as pip does, and return that."""
+    with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     return site

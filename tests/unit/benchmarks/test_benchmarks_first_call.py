@@ -1,6 +1,9 @@
 """The table of first calls: medians, ratios, and which kernel is furthest from its goal."""
 
 import ast
+import os
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +75,17 @@ def test_a_line_says_whether_its_goal_is_met():
 def test_what_a_process_runs_is_python():
     ast.parse(KERNELS.replace("OP", "'sum'").replace("TIMES", "1"))
     assert set(first_call.MOST_OF_HEADERS) == {"whole", "others"}
+
+
+def test_a_given_wheel_is_what_its_processes_have(tmp_path, monkeypatch):
+    wheel, seen = tmp_path / "kernels.whl", []
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("lowlevel_reduce_kernels/__init__.py", "")
+
+    def alone(script, times, byte_code, PYTHONPATH="", **variables):  # noqa: N803 - the variable's name
+        seen.append((Path(PYTHONPATH.partition(os.pathsep)[0]) / "lowlevel_reduce_kernels/__init__.py").exists())
+        return [{"compiler": False}]
+
+    monkeypatch.setattr(first_call, "alone", alone)
+    first_call.measured(1, "", with_cupy=False, wheel=wheel)
+    assert seen == [False, True, False, False]

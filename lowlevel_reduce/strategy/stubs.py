@@ -49,7 +49,7 @@ _ROWS_OF_PARTS = 4
 _SHORT_SEGMENTS = 128
 """Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
 
-_FLAT = {
+_KERNELS = {
     "block": ("whole/reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1, {in_turns}, Begin::{begin}>"),
     "cluster": ("whole/reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}, {in_turns}, Begin::{begin}>"),
     "tiles": ("whole/reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}, Begin::{begin}>"),
@@ -58,20 +58,36 @@ _FLAT = {
     "whole": ("whole/reduce_anywhere.cuh", "reduce_anywhere<Op, {warps}, {cluster}>"),
     "second_pass": ("whole/reduce_two_pass.cuh", "reduce_second_pass<Op, {warps}>"),
     "cooperative": ("whole/reduce_cooperative.cuh", "reduce_cooperative<Op, {warps}>"),
+    "partials": ("whole/reduce_partials.cuh", "reduce_partials<Op, {warps}>"),
+    "short_rows": ("rows/reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}Rows>"),
+    "rows": ("rows/reduce_rows.cuh", "reduce_rows<Op, {lie}Rows>"),
+    "at_once": ("rows/reduce_at_once.cuh", "reduce_at_once<Op, {lie}Rows>"),
+    "batch": ("rows/reduce_batch.cuh", "reduce_batch<Op, {lie}Rows, {warps}>"),
+    "elements": ("rows/reduce_elements.cuh", "reduce_elements<Op>"),
+    "columns": ("columns/reduce_columns.cuh", "reduce_columns<Op, {width}, {at_once}, {straight}, Begin::{begin}>"),
+    "parts": ("parts/reduce_parts.cuh", "reduce_parts<Op, {warps_of_a_row}>"),
+    "chunks": ("parts/reduce_chunks.cuh", "reduce_chunks<Op, {warps}, Begin::{begin}>"),
+    "short_segments": ("segments/reduce_short_segments.cuh", "reduce_short_segments<Op, {offsets}, {groups}>"),
+    "long_segments": ("segments/reduce_long_segments.cuh", "reduce_long_segments<Op, {offsets}>"),
 }
+"""By the kernel's name, its header and what its entry calls; `warps` are those of the largest block."""
+
+_ARGUMENTS = {
+    "short_rows": "ShortRowsProblem",
+    **dict.fromkeys(("rows", "at_once", "batch", "elements", "columns"), "ShapedProblem"),
+    **dict.fromkeys(("short_segments", "long_segments"), "SegmentProblem"),
+    "partials": "PartialsProblem",
+    "parts": "PartsProblem",
+    "chunks": "ChunksProblem",
+}
+"""The types of arguments that are more than a `Problem`."""
+
 _ALIGNED = ("block", "cluster", "tiles", "few_tiles")
 """The kernels for whole arrays that begin at multiples of 16 bytes; the others take any address."""
 
 _ANYWHERE_WARPS, _ANYWHERE_WIDE_WARPS, _ANYWHERE_REGISTERS = 16, 8, 64
 """The warps of the largest block that the twin of these is compiled for, and a thread's registers, twice as many with
 wide accumulators. What else a caller forces has a twin of its own."""
-
-_ROWS = {
-    "short_rows": ("rows/reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}>"),
-    "rows": ("rows/reduce_rows.cuh", "reduce_rows<Op, {lie}>"),
-    "at_once": ("rows/reduce_at_once.cuh", "reduce_at_once<Op, {lie}>"),
-    "batch": ("rows/reduce_batch.cuh", "reduce_batch<Op, {lie}, {warps}>"),
-}
 
 _REMEMBERED = 256
 """So many sources are remembered of each kind of problem: a process has a few for each operator and types."""
@@ -141,87 +157,78 @@ def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSo
 def _whole_sources(
     operator: OperatorText, strategy: str, warps: int, cluster: int, in_turns: bool, resident_blocks: int
 ) -> tuple[KernelSource, ...]:
-    def source(name: str, entry: str, begin: str) -> KernelSource:
-        header, call = _FLAT[name]
-        body = call.format(warps=warps, cluster=cluster, in_turns=str(in_turns).lower(), begin=begin)
-        return _source(operator, entry, header, body, "Problem", (warps * LANES, resident_blocks))
+    def source(kernel: str, end: str = "", begin: str = "aligned") -> KernelSource:
+        bounds = (warps * LANES, resident_blocks)
+        return _source(operator, kernel, bounds, end, cluster=cluster, in_turns=str(in_turns).lower(), begin=begin)
 
     if strategy == "two_pass":
-        return tuple(source(name, name, "") for name in ("first_pass", "second_pass"))
-    aligned = source(strategy, strategy, "aligned")
+        return source("first_pass"), source("second_pass")
+    aligned = source(strategy)
     if strategy not in _ALIGNED:
         return (aligned,)
     most = _ANYWHERE_WIDE_WARPS if operator.wide else _ANYWHERE_WARPS
     if not in_turns and warps <= most and cluster <= (1 if strategy in ("tiles", "few_tiles") else PORTABLE_CLUSTER):
         return (aligned._replace(twin=_whole_anywhere(operator, most)),)
-    return (aligned._replace(twin=source(strategy, f"{strategy}{ANYWHERE}", "anywhere")),)
+    return (aligned._replace(twin=source(strategy, ANYWHERE, "anywhere")),)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _whole_anywhere(operator: OperatorText, warps: int) -> KernelSource:
     """Return the twin of the kernels for whole arrays that are chosen unasked."""
-    header, call = _FLAT["whole"]
-    body = call.format(warps=warps, cluster=PORTABLE_CLUSTER)
     registers = _ANYWHERE_REGISTERS * (1 + (operator.accumulator_bytes > 8 or operator.wide))
     bounds = (warps * LANES, REGISTERS_PER_MULTIPROCESSOR // (registers * warps * LANES))
-    return _source(operator, f"whole{ANYWHERE}", header, body, "Problem", bounds)
+    return _source(operator, "whole", bounds, ANYWHERE, cluster=PORTABLE_CLUSTER)
 
 
 def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
     """Return the kernel of a strategy for rows or columns."""
-    resident_blocks, aligned = strategy.resident_blocks, strategy.aligned
-    if strategy.name == "columns":
-        straight, wide = strategy.straight, strategy.wide
-        return _column_source(operator, strategy.loads, straight, wide, aligned, resident_blocks)
-    if strategy.name == "elements":
-        return _element_source(operator, (strategy.most_warps * LANES, resident_blocks))
-    kernel, contiguous = strategy.kernel, strategy.contiguous
+    resident_blocks, kernel = strategy.resident_blocks, strategy.kernel
+    if kernel == "columns":
+        return _column_source(
+            operator, strategy.loads, strategy.straight, strategy.wide, strategy.aligned, resident_blocks
+        )
     bounds = (strategy.most_warps, resident_blocks)
-    return _row_source(operator, kernel, contiguous, aligned, (bounds, strategy.anywhere_bounds or bounds))
-
-
-_Bounds = tuple[int, int]
+    if kernel == "elements":
+        return _row_source(operator, kernel, True, False, bounds, bounds)
+    anywhere = strategy.anywhere_bounds or bounds
+    return _row_source(operator, kernel, strategy.contiguous, strategy.aligned, bounds, anywhere)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _row_source(
-    operator: OperatorText, kernel: str, contiguous: bool, aligned: bool, bounds: tuple[_Bounds, _Bounds]
+    operator: OperatorText,
+    kernel: str,
+    contiguous: bool,
+    aligned: bool,
+    bounds: tuple[int, int],
+    anywhere_bounds: tuple[int, int],
 ) -> KernelSource:
-    def source(kernel: str, end: str, lie: str, bounds: _Bounds = bounds[0]) -> KernelSource:
-        header, call = _ROWS[kernel]
-        argument = "ShortRowsProblem" if kernel == "short_rows" else "ShapedProblem"
+    def source(kernel: str, end: str, lie: str, bounds: tuple[int, int] = bounds) -> KernelSource:
         warps, resident_blocks = bounds
-        body = call.format(lie=f"{lie}Rows", warps=warps)
-        return _source(operator, f"{kernel}{end}", header, body, argument, (warps * LANES, resident_blocks))
+        return _source(operator, kernel, (warps * LANES, resident_blocks), end, lie=lie)
 
+    if kernel == "elements":
+        return source(kernel, "", "")
     if not contiguous:
         return source(kernel, "_strided", "Strided")
     if kernel in ("rows", "at_once"):  # at any address the former takes the latter's launches
-        anywhere = source("rows", ANYWHERE, "Contiguous", bounds[1])
+        anywhere = source("rows", ANYWHERE, "Contiguous", anywhere_bounds)
     else:
         anywhere = source(kernel, ANYWHERE, "Contiguous")
     return source(kernel, "", "Aligned")._replace(twin=anywhere) if aligned else anywhere
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _element_source(operator: OperatorText, bounds: tuple[int, int]) -> KernelSource:
-    return _source(operator, "elements", "rows/reduce_elements.cuh", "reduce_elements<Op>", "ShapedProblem", bounds)
-
-
-@lru_cache(maxsize=_REMEMBERED)
 def _column_source(
     operator: OperatorText, loads: Loads, straight: bool, wide: bool, aligned: bool, resident_blocks: int
 ) -> KernelSource:
-    def source(name: str, straight: bool, begin: str) -> KernelSource:
-        body = f"reduce_columns<Op, {loads.width}, {loads.at_once}, {str(straight).lower()}, Begin::{begin}>"
-        bounds = (MOST_THREADS, resident_blocks)
-        return _source(operator, name, "columns/reduce_columns.cuh", body, "ShapedProblem", bounds)
+    def source(end: str, straight: bool, begin: str) -> KernelSource:
+        bounds, is_straight = (MOST_THREADS, resident_blocks), str(straight).lower()
+        return _source(operator, "columns", bounds, end, **loads._asdict(), straight=is_straight, begin=begin)
 
-    if aligned:  # the kernel for several reduced axes takes any address
-        anywhere = _column_source(operator, loads, False, wide, False, resident_blocks)
-        return source("columns_wide", True, "aligned")._replace(twin=anywhere)
-    straight = straight and not wide
-    return source(f"columns{'' if straight else '_strided'}{'_wide' if wide else ''}", straight, "anywhere")
+    straight = straight and not wide  # of wide loads the kernel for several reduced axes takes any address
+    anywhere = source(f"{'' if straight else '_strided'}{'_wide' if wide else ''}", straight, "anywhere")
+    return source("_wide", True, "aligned")._replace(twin=anywhere) if aligned else anywhere
 
 
 def with_twins(sources: Iterable[KernelSource]) -> tuple[KernelSource, ...]:
@@ -231,9 +238,8 @@ def with_twins(sources: Iterable[KernelSource]) -> tuple[KernelSource, ...]:
 
 def partials_kernel_source(operator: OperatorText) -> tuple[KernelSource, int]:
     """Return the kernel that folds the partials of an array's chunks in one block, and the threads of that block."""
-    threads = _PARTIALS_WARPS * 32
-    body = f"reduce_partials<Op, {_PARTIALS_WARPS}>"
-    return _source(operator, "partials", "whole/reduce_partials.cuh", body, "PartialsProblem", (threads, 1)), threads
+    threads = _PARTIALS_WARPS * LANES
+    return _source(operator, "partials", (threads, 1)), threads
 
 
 def parts_kernel_source(operator: OperatorText, *, alone: bool) -> tuple[KernelSource, int, int]:
@@ -241,22 +247,16 @@ def parts_kernel_source(operator: OperatorText, *, alone: bool) -> tuple[KernelS
 
     With `alone` a warp folds a row, else a block of sixteen warps.
     """
-    warps, name = (1, "parts_of_short_rows") if alone else (_PARTIALS_WARPS, "parts")
-    threads = _ROWS_OF_PARTS * LANES if alone else warps * LANES
-    body = f"reduce_parts<Op, {warps}>"
-    source = _source(operator, name, "parts/reduce_parts.cuh", body, "PartsProblem", (threads, 1))
-    return source, threads, _ROWS_OF_PARTS if alone else 1
+    warps, rows, end = (1, _ROWS_OF_PARTS, "_of_short_rows") if alone else (_PARTIALS_WARPS, 1, "")
+    threads = warps * rows * LANES
+    return _source(operator, "parts", (threads, 1), end, warps_of_a_row=warps), threads, rows
 
 
 def chunks_kernel_source(operator: OperatorText) -> KernelSource:
     """Return the kernel for all chunks of a part, of at most `CHUNK_WARPS` leaves each, and its twin."""
-
-    def source(end: str, begin: str) -> KernelSource:
-        body = f"reduce_chunks<Op, {CHUNK_WARPS}, Begin::{begin}>"
-        bounds = (CHUNK_WARPS * LANES, 2)
-        return _source(operator, f"chunks{end}", "parts/reduce_chunks.cuh", body, "ChunksProblem", bounds)
-
-    return source("", "aligned")._replace(twin=source(ANYWHERE, "anywhere"))
+    bounds = (CHUNK_WARPS * LANES, 2)
+    twin = _source(operator, "chunks", bounds, ANYWHERE, begin="anywhere")
+    return _source(operator, "chunks", bounds, begin="aligned")._replace(twin=twin)
 
 
 def segment_blocks(accumulator_bytes: int) -> tuple[int, int]:
@@ -270,40 +270,35 @@ def segment_kernel_sources(operator: OperatorText, offsets: str, groups: int = 1
     `offsets` is the offsets' type; a warp of the first kernel folds `groups` times thirty-two segments.
     """
     wide = operator.accumulator_bytes > 8
-    threads = segment_blocks(operator.accumulator_bytes)
+    short, long = segment_blocks(operator.accumulator_bytes)
     # Short segments compute a lot between two loads, which more warps hide; long ones always have loads in flight.
-    short = (threads[0], 4 if operator.heavy or wide else 8)
-    long = (threads[1], 1 if operator.heavy and not wide else 2)
-    return tuple(
-        _source(
-            operator, name, f"segments/reduce_{name}.cuh", f"reduce_{name}<Op, {arguments}>", "SegmentProblem", bounds
-        )
-        for name, arguments, bounds in (
-            ("short_segments", f"{offsets}, {groups}", short),
-            ("long_segments", offsets, long),
-        )
+    of_short, of_long = 4 if operator.heavy or wide else 8, 1 if operator.heavy and not wide else 2
+    return (
+        _source(operator, "short_segments", (short, of_short), offsets=offsets, groups=groups),
+        _source(operator, "long_segments", (long, of_long), offsets=offsets),
     )
 
 
 def _source(
-    operator: OperatorText, name: str, header: str, body: str, problem: str, bounds: tuple[int, int]
+    operator: OperatorText, kernel: str, bounds: tuple[int, int], end: str = "", **arguments: object
 ) -> KernelSource:
-    entry = f"{operator.label}_{name}"
+    """Return a kernel for blocks of so many threads, of which so many fit on a multiprocessor; `end` ends its name."""
     threads, most = bounds
-    texts = [_text(operator, entry, header, body, problem, (threads, blocks)) for blocks in range(most, 0, -1)]
-    return KernelSource(entry, texts[0], tuple(texts[1:]))
-
-
-def _text(operator: OperatorText, entry: str, header: str, body: str, problem: str, bounds: tuple[int, int]) -> str:
-    return f"""\
+    header, call = _KERNELS[kernel]
+    entry = f"{operator.label}_{kernel}{end}"
+    text, *spare = (
+        f"""\
 #include "operators.cuh"
 #include "{header}"
 {operator.declaration}
 using Op = {operator.type};
 static_assert(sizeof(Op::Accumulator) == {operator.accumulator_bytes}, "the accumulator's size");
-extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]})
-{entry}(const __grid_constant__ {problem} problem)
+extern "C" __global__ void __launch_bounds__({threads}, {blocks})
+{entry}(const __grid_constant__ {_ARGUMENTS.get(kernel, "Problem")} problem)
 {{
-    {body}(problem);
+    {call.format(warps=threads // LANES, **arguments)}(problem);
 }}
 """
+        for blocks in range(most, 0, -1)
+    )
+    return KernelSource(entry, text, tuple(spare))

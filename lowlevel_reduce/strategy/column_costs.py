@@ -11,7 +11,7 @@ from functools import lru_cache
 from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.strategy.base import MOST_THREADS, FoldedBy, Loads, Tile
 
-__all__ = ["FOLD", "MOST_BROKEN_BYTES", "block_times", "least_cost", "total"]
+__all__ = ["FOLD", "MOST_BROKEN_BYTES", "block_times", "total"]
 
 _BYTES = 24e3
 """Bytes that a multiprocessor reads of its share of the memory in a microsecond."""
@@ -80,19 +80,3 @@ def total(times: tuple[float, ...], making: int, parts: int, fold: float, column
         reading = (waves if waves >= _FEW_WAVES else math.ceil(waves)) * times[-1]
     partials = making * columns * 2 * VECTOR_BYTES / multiprocessors / _BYTES if parts > 1 else 0.0
     return reading + partials + _BLOCK + fold + _EACH_PARTIAL * parts + _EACH_BLOCK * making
-
-
-def least_cost(
-    times: tuple[float, ...], columns: int, making_of_work: float, parts: float, fold: float, multiprocessors: int
-) -> tuple[float, float, float]:
-    """Return what bounds a way's cost from below: it is at least `a * work + b`, and at least `c`, for these three.
-
-    There are at least `making_of_work * work` blocks, and at least `parts` of a column, which takes `fold` at least.
-    The bounds are a little smaller than they might be, so that rounding makes none larger than the cost.
-    """
-    rest = _BLOCK + _EACH_PARTIAL * parts + fold
-    of_a_block = times[-1] / len(times) / multiprocessors + _EACH_BLOCK  # the more run at once, the less each costs
-    if parts > 1:
-        of_a_block += columns * 2 * VECTOR_BYTES / multiprocessors / _BYTES
-    less = 1 - 1e-9
-    return of_a_block * making_of_work * less, rest * less, (min(times) + rest) * less

@@ -1,4 +1,4 @@
-"""How columns may be cut, whatever their number and length exactly: tiles, and bounds of what they cost."""
+"""How columns may be cut, whatever their number and length exactly: tiles, and the times of their blocks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
-from lowlevel_reduce.strategy.base import MOST_THREADS, WARP_FOLDS, FoldedBy, Loads, Tile
-from lowlevel_reduce.strategy.column_costs import FOLD, block_times, least_cost
+from lowlevel_reduce.strategy.base import MOST_THREADS, Loads, Tile
+from lowlevel_reduce.strategy.column_costs import block_times
 
-__all__ = ["LEAF", "LINE_BYTES", "MOST_IN_CLUSTER", "NARROW_BYTES", "Cut", "Kind", "cuts_of", "folded_apart",
-           "loads_of", "places_of"]  # fmt: skip
+__all__ = ["LEAF", "LINE_BYTES", "MOST_IN_CLUSTER", "NARROW_BYTES", "Cut", "Kind", "cuts_of", "loads_of", "places_of"]
 
 NARROW_BYTES, _WIDE_BYTES = 4, VECTOR_BYTES
 """Bytes of neighbouring columns that one load takes, at most: for short latency, and for much to reduce."""
@@ -90,6 +89,9 @@ class Cut(NamedTuple):
         Threads that lie side by side.
     times : tuple of float
         What `block_times` returns.
+    each, shortest : float
+        What each block takes of the device at least, which is the less the more run at once, and what a way costs at
+        least. They are a little smaller than they might be, so that rounding makes neither larger than a cost.
     """
 
     tile: Tile
@@ -98,10 +100,8 @@ class Cut(NamedTuple):
     covered: int
     beside: int
     times: tuple[float, ...]
-
-
-_Bound = tuple[float, float, float]
-"""What `least_cost` returns."""
+    each: float
+    shortest: float
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -121,31 +121,21 @@ def places_of(accumulator_bytes: int) -> int:
     return 512 if accumulator_bytes <= 8 else 256 if accumulator_bytes <= _HELD_BYTES else 64
 
 
-def folded_apart(parts: float) -> FoldedBy:
-    """Return who folds so many partials in the least time, if it is no cluster."""
-    return "nobody" if parts == 1 else "warps" if parts <= WARP_FOLDS else "blocks"
-
-
 @lru_cache(maxsize=_REMEMBERED)
-def cuts_of(kind: Kind) -> tuple[tuple[Cut, ...], tuple[tuple[_Bound, ...], ...]]:
-    """Return the cuts for all kernels, and for each kernel bounds of what they cost for the work of all threads.
-
-    Work is counted in vectors, those of all columns of a thread together being one.
-    """
-    found = [[_cut(kind, *each, *kernel) for each in dict.fromkeys(_tiles(kind, kernel[0]))] for kernel in kind.kernels]
-    cuts = tuple(cut for of_kernel in found for cut, _ in of_kernel)
-    return cuts, tuple(tuple(bound for _, bound in of_kernel) for of_kernel in found)
+def cuts_of(kind: Kind) -> tuple[tuple[Cut, ...], ...]:
+    """Return the cuts for each kernel."""
+    return tuple(
+        tuple(_cut(kind, *each, *kernel) for each in dict.fromkeys(_tiles(kind, kernel[0]))) for kernel in kind.kernels
+    )
 
 
-def _cut(kind: Kind, tile: Tile, threads: int, loads: Loads, slower: float) -> tuple[Cut, _Bound]:
+def _cut(kind: Kind, tile: Tile, threads: int, loads: Loads, slower: float) -> Cut:
     length = min(kind.length, loads.at_once * (VECTOR_BYTES // kind.itemsize))  # more are loaded in further rounds
     broken = tile.columns < kind.inner
     times = block_times(tile, threads, loads, kind.itemsize, length, slower, broken, kind.resident)
-    beside, covered = tile.columns // loads.width, tile.vectors * tile.turns
-    parts = 1.0 if covered == kind.vectors else max(2.0, kind.vectors / 2 / covered)  # at least
-    by: FoldedBy = "cluster" if 1 < parts <= MOST_IN_CLUSTER else folded_apart(parts)
-    bound = least_cost(times, tile.columns, 1 / (beside * covered), parts, FOLD[by], kind.multiprocessors)
-    return Cut(tile, threads, tile.columns, covered, beside, times), bound
+    beside, less = tile.columns // loads.width, 1 - 1e-9
+    each = times[-1] / len(times) / kind.multiprocessors * less
+    return Cut(tile, threads, tile.columns, tile.vectors * tile.turns, beside, times, each, min(times) * less)
 
 
 def _tiles(kind: Kind, loads: Loads) -> Iterator[tuple[Tile, int]]:
@@ -163,7 +153,7 @@ def _tiles(kind: Kind, loads: Loads) -> Iterator[tuple[Tile, int]]:
             depth = min(MOST_THREADS // beside, all_vectors // each)
             threads = max(LANES, beside * depth)
             if threads < MOST_THREADS and kind.rows >= 4 * kind.multiprocessors * across:
-                continue  # of more than half as many columns there would be too many such blocks: `Way.is_possible`
+                continue  # of more than half as many columns there would be too many such blocks: `columns._folded_by`
             in_a_turn = min(threads // beside * each, all_vectors)
             most_turns = _MOST_TURNS if each == most_each and across <= threads else 1  # else more in a turn are better
             for turns in _powers(1, min(most_turns, all_vectors // in_a_turn)):

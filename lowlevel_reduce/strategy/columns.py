@@ -27,7 +27,6 @@ from lowlevel_reduce.strategy.column_cuts import (
     Cut,
     Kind,
     cuts_of,
-    folded_apart,
     loads_of,
     places_of,
 )
@@ -42,9 +41,6 @@ accumulators of more than so many bytes, take `RESIDENT_HEAVY`."""
 
 MOST_FOLDERS = 512
 """The most blocks that fold the partials of columns: the same number as in `ColumnCut::folders` in cuda_src."""
-
-_FEW_PARTIALS = 8
-"""Up to this many partials of a column are folded by a warp even if each column can have a block instead."""
 
 _NARROW_LOADS, _APART_LOADS = 1.05, 1.2
 """By how much longer narrow loads take; and wide ones where elements have to be loaded one by one."""
@@ -124,12 +120,6 @@ class Way(NamedTuple):
     parts: int
     folded_by: FoldedBy
 
-    def is_possible(self, resident: int, multiprocessors: int) -> bool:
-        """Return whether a cluster's blocks run at once, and whether small blocks are too few to be a loss."""
-        if self.folded_by == "cluster":
-            return self.making <= (resident - 1) * multiprocessors
-        return self.threads == MOST_THREADS or self.making <= 2 * multiprocessors
-
 
 def cost(way: Way, of: Columns) -> float:
     """Return about how long a way takes, in microseconds."""
@@ -162,26 +152,24 @@ def choose_columns(
 
 
 def _cheapest(kernels: list[Columns]) -> RowStrategy:
-    """Return the strategy of the first way that costs the least.
-
-    Of most cuts only a lower bound of what they cost is computed, from numbers that are remembered. Those whose bounds
-    are least come first, until what is found costs less than the next bound.
-    """
-    cuts, bounds = cuts_of(_kind_of(kernels))
-    lows: list[float] = []
-    for of, of_kernel in zip(kernels, bounds, strict=True):
-        work = of.threads * of.vectors
-        lows += [low if (low := slope * work + rest) > least else least for slope, rest, least in of_kernel]
-    narrow = len(bounds[0])  # so many cuts are for narrow loads, the others for wide ones
-    least, chosen = math.inf, 0
-    for i in sorted(range(len(lows)), key=lows.__getitem__):
-        if lows[i] > least:
-            break
-        price = _cost_of_cut(cuts[i], kernels[i >= narrow])
-        if price < least or (price == least and i < chosen):
-            least, chosen = price, i
-    of = kernels[chosen >= narrow]
-    return strategy_of(next(_ways_of(cuts[chosen], of)), of)
+    """Return the strategy of the first way that costs the least."""
+    least, found = math.inf, None
+    for of, cuts in zip(kernels, cuts_of(_kind_of(kernels)), strict=True):
+        threads, vectors, multiprocessors = of.threads, of.vectors, of.facts.multiprocessors
+        for cut in cuts:
+            tile, block_threads, columns, covered, beside, times, each, shortest = cut
+            parts = -(-vectors // covered)
+            making = -(-threads // beside) * parts
+            if shortest > least or making * each > least:
+                continue
+            by = _folded_by(cut, of, parts, making)
+            if by is not None:
+                price = total(times, making, parts, FOLD[by], columns, multiprocessors)
+                if price < least:
+                    least, found = price, (Way(tile, block_threads, making, parts, by), of)
+    if found is None:
+        raise AssertionError("large blocks are possible, however many")
+    return strategy_of(*found)
 
 
 def ways(
@@ -189,14 +177,19 @@ def ways(
 ) -> Iterator[tuple[Way, Columns]]:
     """Yield the ways to reduce columns, each with what `cost` and `strategy_of` need besides; there is always one.
 
+    Of each cut's, the one whose partials a cluster folds takes the least time, and comes first.
+
     The parameters are those of `rows.choose_rows`, for problems of the kind "columns".
     """
     kernels = _kernels(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
-    cuts, bounds = cuts_of(_kind_of(kernels))
-    for i, cut in enumerate(cuts):
-        of = kernels[i >= len(bounds[0])]
-        for way in _ways_of(cut, of):
-            yield way, of
+    for of, cuts in zip(kernels, cuts_of(_kind_of(kernels)), strict=True):
+        for cut in cuts:
+            parts = -(-of.vectors // cut.covered)
+            making = -(-of.threads // cut.beside) * parts
+            found = (_folded_by(cut, of, parts, making, in_cluster=in_cluster) for in_cluster in (True, False))
+            for by in dict.fromkeys(found):
+                if by is not None:
+                    yield Way(cut.tile, cut.threads, making, parts, by), of
 
 
 def strategy_of(way: Way, of: Columns) -> RowStrategy:
@@ -275,49 +268,23 @@ def _kind_of(kernels: list[Columns]) -> Kind:
     )
 
 
-def _ways_of(cut: Cut, of: Columns) -> Iterator[Way]:
-    """Yield the ways to fold what blocks make of a cut, the cheapest first."""
-    parts = -(-of.vectors // cut.covered)
-    making = -(-of.threads // cut.beside) * parts
-    fit = cut.columns <= places_of(of.accumulator_bytes) // parts
-    for by in _folding(of.problem.rows, parts, fit, of.facts, of.resident):
-        way = Way(cut.tile, cut.threads, making, parts, by)
-        if way.is_possible(of.resident, of.facts.multiprocessors):
-            yield way
+def _folded_by(cut: Cut, of: Columns, parts: int, making: int, *, in_cluster: bool = True) -> FoldedBy | None:
+    """Return who folds the partials of a cut in the least time; None if its blocks are small, and too many for that.
 
-
-def _cost_of_cut(cut: Cut, of: Columns) -> float:
-    """Return what the first of `_ways_of` costs, infinity if there is none."""
-    _, threads, columns, covered, beside, times = cut
-    facts, multiprocessors = of.facts, of.facts.multiprocessors
-    parts = -(-of.vectors // covered)
-    making = -(-of.threads // beside) * parts
-    if (
-        1 < parts <= MOST_IN_CLUSTER
-        and making <= (of.resident - 1) * multiprocessors
-        and parts <= largest_cluster(facts)
-        and columns <= places_of(of.accumulator_bytes) // parts
-    ):
-        return total(times, making, parts, FOLD["cluster"], columns, multiprocessors)
-    if threads < MOST_THREADS and making > 2 * multiprocessors:
-        return math.inf
-    return total(times, making, parts, FOLD[folded_apart(parts)], columns, multiprocessors)
-
-
-def _folding(rows: int, parts: int, fit: bool, facts: DeviceFacts, resident: int) -> tuple[FoldedBy, ...]:
-    """Return who may fold `parts` partials of each row; `fit` is whether a block has room for those of a cluster.
-
-    If blocks that wait for partials are few on a multiprocessor, they would take the places of those that make them.
+    The blocks of a cluster run at once, and its first one has room for the partials of all.
     """
-    if parts == 1:
-        return ("nobody",)
-    in_cluster = fit and parts <= min(MOST_IN_CLUSTER, largest_cluster(facts))
-    cluster: tuple[FoldedBy, ...] = ("cluster",) if in_cluster else ()
-    if parts > WARP_FOLDS:
-        return ("blocks",)
-    if parts > _FEW_PARTIALS and rows <= MOST_FOLDERS and resident > RESIDENT_HEAVY:
-        return (*cluster, "warps", "blocks")
-    return (*cluster, "warps")
+    facts = of.facts
+    if (
+        in_cluster
+        and 1 < parts <= MOST_IN_CLUSTER
+        and making <= (of.resident - 1) * facts.multiprocessors
+        and parts <= largest_cluster(facts)
+        and cut.columns <= places_of(of.accumulator_bytes) // parts
+    ):
+        return "cluster"
+    if cut.threads < MOST_THREADS and making > 2 * facts.multiprocessors:
+        return None
+    return "nobody" if parts == 1 else "warps" if parts <= WARP_FOLDS else "blocks"
 
 
 def folders(rows: int, folded_by: FoldedBy) -> int:

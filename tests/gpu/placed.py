@@ -212,6 +212,14 @@ def prefer_way(monkeypatch: pytest.MonkeyPatch, key: Callable[[columns.Way, colu
     """Cut columns in the way for which `key(way, of)` is the least, instead of the fastest (`columns.cost`)."""
 
     def choose(*problem: Any, **options: Any) -> RowStrategy:
-        return columns.strategy_of(*min(columns.ways(*problem, **options), key=lambda each: key(*each)))
+        return columns.strategy_of(*min(_ways(*problem, **options), key=lambda each: key(*each)))
 
     monkeypatch.setattr(columns, "choose_columns", choose)
+
+
+def _ways(*problem: Any, **options: Any) -> Iterator[tuple[columns.Way, columns.Columns]]:
+    """Yield all ways to cut columns, and those in which a block folds few partials, as it does if there are more."""
+    for way, of in columns.ways(*problem, **options):
+        yield way, of
+        if way.folded_by == "warps" and way.parts > 8 and of.problem.rows <= columns.MOST_FOLDERS and of.resident > 2:
+            yield way._replace(folded_by="blocks"), of

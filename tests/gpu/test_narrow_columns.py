@@ -147,7 +147,7 @@ def test_few_partials_of_a_row(stream, cut, monkeypatch, by):
 @pytest.mark.natural_order("more blocks wait than are resident at once, which is right if blocks start in their order")
 def test_more_columns_than_blocks_that_fold(stream, monkeypatch):
     """Each of these has one column after another, as where there are very many partials of very many columns."""
-    monkeypatch.setattr(columns, "_folding", lambda rows, parts, *_: ("blocks",) if parts > 1 else ("nobody",))
+    monkeypatch.setattr(columns, "_folded_by", lambda cut, of, parts, *_, **__: "blocks" if parts > 1 else "nobody")
     x = values("float32", (1024, 514))
     for wide in (True, False):  # the kernel for several axes, which the host tells how many fold, and that for one
         prefer_way(monkeypatch, lambda way, of, wide=wide: (way.parts == 1, (of.loads.width > 1) != wide, way.making))

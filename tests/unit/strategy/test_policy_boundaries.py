@@ -8,7 +8,7 @@ from lowlevel_reduce.strategy import fields, row_bounds, row_times
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import whole as policy
 from lowlevel_reduce.strategy.base import Loads, Tile
-from lowlevel_reduce.strategy.column_cuts import loads_of, places_of
+from lowlevel_reduce.strategy.column_cuts import Cut, loads_of, places_of
 from lowlevel_reduce.strategy.columns import Way
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
@@ -431,16 +431,6 @@ def test_runs_of_columns_whose_loads_are_aligned(apart, aligned):
     assert column_policy._are_aligned(problem, Loads(4, 2), 4) is aligned
 
 
-def test_clusters_run_at_once_and_small_blocks_are_few():
-    tile = Tile(32, 64, 1)
-    assert Way(tile, 256, 264, 8, "cluster").is_possible(3, 132)
-    assert not Way(tile, 256, 265, 8, "cluster").is_possible(3, 132)
-    assert not Way(tile, 256, 133, 8, "cluster").is_possible(2, 132)
-    assert Way(tile, 256, 10**6, 8, "warps").is_possible(3, 132)
-    assert Way(tile, 128, 264, 1, "nobody").is_possible(3, 132)
-    assert not Way(tile, 128, 265, 1, "nobody").is_possible(3, 132)
-
-
 def ways_of(length, columns, *, itemsize=4, accumulator=8, wide=False):
     """Return what the ways of one kernel have in common, as if its loads were the fastest, and the ways."""
     loads = loads_of(itemsize, accumulator, wide=wide)
@@ -480,21 +470,30 @@ def test_ways_to_cut_columns():
     assert max(way.parts * way.tile.columns for way in clusters) == 512
 
 
+def folded_by(parts, making, *, threads=256, columns=32, resident=3, facts=HOPPER, **options):
+    of = ways_of(1 << 17, 1000)[0]._replace(resident=resident, facts=facts)
+    cut = Cut(Tile(columns, 64, 1), threads, columns, 64, columns, (1.0,), 0.0, 0.0)
+    return column_policy._folded_by(cut, of, parts, making, **options)
+
+
 @pytest.mark.parametrize(
-    ("rows", "parts", "fit", "by"),
-    [
-        (512, 2, True, ("cluster", "warps")),
-        (512, 2, False, ("warps",)),
-        (512, 8, True, ("cluster", "warps")),
-        (512, 9, True, ("warps", "blocks")),
-        (513, 9, True, ("warps",)),
-        (512, 128, True, ("warps", "blocks")),
-        (512, 129, True, ("blocks",)),
-    ],
-)
-def test_who_folds(rows, parts, fit, by):
-    assert column_policy._folding(rows, parts, fit, HOPPER, 3) == by
-    assert column_policy._folding(rows, parts, fit, ADA, 3) == tuple(each for each in by if each != "cluster")
+    ("parts", "columns", "by"),
+    [(1, 32, "nobody"), (2, 256, "cluster"), (2, 512, "warps"), (8, 64, "cluster"), (8, 128, "warps"),
+     (9, 32, "warps"), (128, 32, "warps"), (129, 32, "blocks")],
+)  # fmt: skip
+def test_who_folds(parts, columns, by):
+    """A cluster, if its first block has room for what all bring of the columns."""
+    apart = "warps" if by == "cluster" else by
+    assert folded_by(parts, 132, columns=columns) == by
+    assert folded_by(parts, 132, columns=columns, facts=ADA) == apart
+    assert folded_by(parts, 132, columns=columns, in_cluster=False) == apart
+
+
+def test_clusters_run_at_once_and_small_blocks_are_few():
+    assert [folded_by(8, making) for making in (264, 265)] == ["cluster", "warps"]
+    assert [folded_by(8, making, resident=2) for making in (132, 133)] == ["cluster", "warps"]
+    assert [folded_by(9, making) for making in (264, 10**6)] == ["warps", "warps"]
+    assert [folded_by(1, making, threads=128) for making in (264, 265)] == ["nobody", None]
 
 
 def test_modelled_costs():

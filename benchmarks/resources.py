@@ -29,7 +29,8 @@ from lowlevel_reduce.dtypes import ElementType, element_type
 from lowlevel_reduce.operators import OPERATORS, resolve
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import whole
-from lowlevel_reduce.strategy.selection import needs_many_registers, operator_text
+from lowlevel_reduce.strategy.base import Task
+from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import (
     ANYWHERE,
     OPTIONS,
@@ -74,7 +75,7 @@ def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
     reduction, element = resolve(op), element_type(dtype)
     types = reduction.types(element)
     text = operator_text(reduction, types)
-    wide, small = needs_many_registers(reduction, types), element.itemsize <= 2
+    wide, small = text.wide, element.itemsize <= 2
     for kind, (leaves, options) in WHOLE.items():
         chosen = whole.choose(leaves, H200, wide_accumulator=wide, small_elements=small, **options)
         for source in with_twins(kernel_sources(text, chosen)):
@@ -101,15 +102,8 @@ def _matrix(text: OperatorText, element: ElementType, shape: tuple[int, int], ax
     problem = layout.problem_of(
         shape, element.itemsize, axis=axis, second_strides_bytes=strides, second_itemsize=second_itemsize
     )
-    chosen = row_policy.choose_rows(
-        problem,
-        H200,
-        itemsize=element.itemsize,
-        accumulator_bytes=text.accumulator_bytes,
-        heavy=text.heavy,
-        two_arrays=text.two_arrays,
-    )
-    return row_kernel_source(text, chosen)
+    task = Task(problem, H200, element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
+    return row_kernel_source(text, row_policy.choose_rows(task))
 
 
 def listed(source: KernelSource, architecture: str) -> dict[str, Any]:

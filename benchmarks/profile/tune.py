@@ -22,7 +22,7 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.strategy import base, whole
 from lowlevel_reduce.strategy import columns as column_policy
 from lowlevel_reduce.strategy import rows as row_policy
-from lowlevel_reduce.strategy.base import RowStrategy
+from lowlevel_reduce.strategy.base import RowStrategy, Task
 
 __all__ = ["column_strategies", "flat_mappings", "main", "row_strategies"]
 
@@ -86,7 +86,7 @@ def column_strategies(
     problem: layout.Problem, facts: whole.DeviceFacts, itemsize: int
 ) -> Iterator[tuple[str, RowStrategy]]:
     """Yield the ways to reduce columns: narrow loads or wide ones, what a block has, and who folds partials."""
-    for way, of in column_policy.ways(problem, facts, itemsize, ACCUMULATOR_BYTES, heavy=False, two_arrays=False):
+    for way, of in column_policy.ways(Task(problem, facts, itemsize, ACCUMULATOR_BYTES)):
         columns, vectors, turns = way.tile
         name = f"{of.loads.width} in a load, {columns} x {vectors}, {turns} turns, folded by {way.folded_by}"
         yield name, column_policy.strategy_of(way, of)
@@ -101,7 +101,7 @@ def _matrix_makers(harness: Harness, case: Case, facts: whole.DeviceFacts) -> tu
     """Return the name of the policy's choice for a matrix, and the makers of all ways to reduce it."""
     itemsize = element_type(case.dtype).itemsize
     problem = layout.problem_of(case.shape, itemsize, axis=case.axis)
-    chosen = row_policy.choose_rows(problem, facts, itemsize=itemsize, accumulator_bytes=ACCUMULATOR_BYTES)
+    chosen = row_policy.choose_rows(Task(problem, facts, itemsize, ACCUMULATOR_BYTES))
     leaves = max(1, -(-problem.length // element_type(case.dtype).leaf))
     ways: dict[str, RowStrategy] = {}
     if problem.kind != "columns":

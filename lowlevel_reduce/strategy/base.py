@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
-from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS
-from lowlevel_reduce.strategy.whole import HEADER_BYTES, power_of_two, slot_bytes
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
+from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.strategy.whole import HEADER_BYTES, DeviceFacts, power_of_two, slot_bytes
 
 __all__ = ["MOST_THREADS", "RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "ArgumentKind", "FoldedBy",
-           "Loads", "RowStrategy", "Tile", "rows_of_a_warp", "short_row_bits"]  # fmt: skip
+           "Loads", "RowStrategy", "Task", "Tile", "rows_of_a_warp", "short_row_bits"]  # fmt: skip
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns", "elements")
 
@@ -61,6 +62,41 @@ class Tile(NamedTuple):
 
 
 _NO_TILE = Tile(1, 1, 1)
+
+
+class Task(NamedTuple):
+    """What is reduced by what, and where: all that the choice for rows and columns depends on.
+
+    Attributes
+    ----------
+    problem : Problem
+        What `layout.problem_of` returned.
+    facts : DeviceFacts
+        The device, as the context shows it.
+    itemsize, accumulator_bytes : int
+        Bytes of an element and of an accumulator.
+    heavy : bool
+        Whether the operator needs many registers.
+    two_arrays : bool
+        Whether the operator also reads a second array.
+    """
+
+    problem: Problem
+    facts: DeviceFacts
+    itemsize: int
+    accumulator_bytes: int
+    heavy: bool = False
+    two_arrays: bool = False
+
+    @property
+    def vector(self) -> int:
+        """Elements of a vector."""
+        return VECTOR_BYTES // self.itemsize
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a thread needs few registers for its accumulators."""
+        return not self.heavy and self.accumulator_bytes <= 8
 
 
 def rows_of_a_warp(parts: int) -> int:

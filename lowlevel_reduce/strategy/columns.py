@@ -16,6 +16,7 @@ from lowlevel_reduce.strategy.base import (
     FoldedBy,
     Loads,
     RowStrategy,
+    Task,
     Tile,
 )
 from lowlevel_reduce.strategy.column_costs import FOLD, MOST_BROKEN_BYTES, block_times, total
@@ -30,7 +31,7 @@ from lowlevel_reduce.strategy.column_cuts import (
     loads_of,
     places_of,
 )
-from lowlevel_reduce.strategy.whole import DeviceFacts, largest_cluster, power_of_two
+from lowlevel_reduce.strategy.whole import largest_cluster, power_of_two
 
 __all__ = ["MOST_FOLDERS", "Columns", "Way", "choose_columns", "cost", "folders", "is_wide", "resident_columns",
            "strategy_of", "ways"]  # fmt: skip
@@ -72,10 +73,8 @@ class Columns(NamedTuple):
 
     Attributes
     ----------
-    problem, facts
-        What to reduce, and the device.
-    itemsize, accumulator_bytes : int
-        Bytes of an element and of an accumulator.
+    task : Task
+        What to reduce.
     vectors : int
         Vectors of a column that threads divide among themselves: those of whole leaves, if there are several.
     loads : Loads
@@ -88,10 +87,7 @@ class Columns(NamedTuple):
         Its threads that load all columns side by side.
     """
 
-    problem: Problem
-    facts: DeviceFacts
-    itemsize: int
-    accumulator_bytes: int
+    task: Task
     vectors: int
     loads: Loads
     slower: float
@@ -123,31 +119,30 @@ class Way(NamedTuple):
 
 def cost(way: Way, of: Columns) -> float:
     """Return about how long a way takes, in microseconds."""
-    broken = way.tile.columns < of.problem.kept[0].size
-    times = block_times(way.tile, way.threads, of.loads, of.itemsize, of.problem.length, of.slower, broken, of.resident)
-    return total(times, way.making, way.parts, FOLD[way.folded_by], way.tile.columns, of.facts.multiprocessors)
+    problem, facts, itemsize = of.task[:3]
+    broken = way.tile.columns < problem.kept[0].size
+    times = block_times(way.tile, way.threads, of.loads, itemsize, problem.length, of.slower, broken, of.resident)
+    return total(times, way.making, way.parts, FOLD[way.folded_by], way.tile.columns, facts.multiprocessors)
 
 
-def choose_columns(
-    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
-) -> RowStrategy:
+def choose_columns(of: Task) -> RowStrategy:
     """Choose the first of `ways` whose `cost` is the least: which columns a block has, and how many vectors of each.
 
     What was chosen is remembered by all that the choice depends on, which most lengths of long columns share.
     """
+    problem, _, itemsize, accumulator_bytes, _, two_arrays = of
     wide = loads_of(itemsize, accumulator_bytes, wide=True, two_arrays=two_arrays)
     by_ones = itemsize <= NARROW_BYTES or _are_aligned(problem, Loads(1, 1), itemsize)  # elements at least are aligned
     key = (
-        facts, itemsize, accumulator_bytes, heavy, two_arrays,
+        *of[1:],
         problem.rows, *problem.kept[0][:2], len(problem.reduced) <= 1, _are_aligned(problem, wide, itemsize), by_ones,
-        _vectors_of(problem.length, itemsize), min(problem.length, _MANY_ELEMENTS),
+        _vectors_of(of), min(problem.length, _MANY_ELEMENTS),
     )  # fmt: skip
     found = _chosen.get(key)
     if found is None:
-        kernels = _kernels(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         if len(_chosen) >= _REMEMBERED:
             _chosen.clear()
-        found = _chosen[key] = _cheapest(kernels)
+        found = _chosen[key] = _cheapest(_kernels(of))
     return found
 
 
@@ -155,7 +150,7 @@ def _cheapest(kernels: list[Columns]) -> RowStrategy:
     """Return the strategy of the first way that costs the least."""
     least, found = math.inf, None
     for of, cuts in zip(kernels, cuts_of(_kind_of(kernels)), strict=True):
-        threads, vectors, multiprocessors = of.threads, of.vectors, of.facts.multiprocessors
+        threads, vectors, multiprocessors = of.threads, of.vectors, of.task.facts.multiprocessors
         for cut in cuts:
             tile, block_threads, columns, covered, beside, times, each, shortest = cut
             parts = -(-vectors // covered)
@@ -172,16 +167,12 @@ def _cheapest(kernels: list[Columns]) -> RowStrategy:
     return strategy_of(*found)
 
 
-def ways(
-    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
-) -> Iterator[tuple[Way, Columns]]:
+def ways(task: Task) -> Iterator[tuple[Way, Columns]]:
     """Yield the ways to reduce columns, each with what `cost` and `strategy_of` need besides; there is always one.
 
     Of each cut's, the one whose partials a cluster folds takes the least time, and comes first.
-
-    The parameters are those of `rows.choose_rows`, for problems of the kind "columns".
     """
-    kernels = _kernels(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+    kernels = _kernels(task)
     for of, cuts in zip(kernels, cuts_of(_kind_of(kernels)), strict=True):
         for cut in cuts:
             parts = -(-of.vectors // cut.covered)
@@ -194,19 +185,20 @@ def ways(
 
 def strategy_of(way: Way, of: Columns) -> RowStrategy:
     """Return the strategy of a way."""
-    straight, wide = len(of.problem.reduced) <= 1, is_wide(of.loads, of.itemsize)
-    last = folders(of.problem.rows, way.folded_by)
+    problem, facts, itemsize = of.task[:3]
+    straight, wide = len(problem.reduced) <= 1, is_wide(of.loads, itemsize)
+    last = folders(problem.rows, way.folded_by)
     return RowStrategy(
         "columns",
         way.making + last,
         of.loads,
         way.parts,
         last,
-        aligned=straight and wide and _are_aligned(of.problem, of.loads, of.itemsize),
+        aligned=straight and wide and _are_aligned(problem, of.loads, itemsize),
         warps=way.threads // LANES,
         cluster=way.parts if way.folded_by == "cluster" else 1,
         resident_blocks=of.resident,
-        programmatic=of.facts.programmatic,
+        programmatic=facts.programmatic,
         wide=wide,
         straight=straight,
         tile=way.tile,
@@ -225,12 +217,10 @@ def _are_aligned(problem: Problem, loads: Loads, itemsize: int) -> bool:
     return True
 
 
-def _kernels(
-    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
-) -> list[Columns]:
+def _kernels(task: Task) -> list[Columns]:
     """Return what the ways by narrow loads have in common, and those by wide loads, if such are wider."""
-    vectors = _vectors_of(problem.length, itemsize)
-    resident = resident_columns(accumulator_bytes, heavy=heavy)
+    problem, _, itemsize, accumulator_bytes, heavy, two_arrays = task
+    vectors, resident = _vectors_of(task), resident_columns(accumulator_bytes, heavy=heavy)
     inner, stride = problem.kept[0].size, abs(problem.kept[0].stride)
     found = []
     for wide in (False, True) if stride == itemsize else (False,):
@@ -240,19 +230,18 @@ def _kernels(
             slower = _NARROW_LOADS if narrow else 1.0 if _are_aligned(problem, loads, itemsize) else _APART_LOADS
             slower *= min(stride, SECTOR_BYTES) / itemsize  # what lies between the columns is read as well
             threads = -(-inner // loads.width) * (problem.rows // inner)
-            of = Columns(problem, facts, itemsize, accumulator_bytes, vectors, loads, slower, resident, threads)
-            found.append(of)
+            found.append(Columns(task, vectors, loads, slower, resident, threads))
     return found
 
 
-def _vectors_of(length: int, itemsize: int) -> int:
+def _vectors_of(of: Task) -> int:
     """Return the vectors of a column that threads divide among themselves: a power of two, or those of whole leaves."""
-    vectors = max(1, -(-length * itemsize // VECTOR_BYTES))
+    vectors = max(1, -(-of.problem.length * of.itemsize // VECTOR_BYTES))
     return power_of_two(vectors) if vectors <= LEAF else -(-vectors // LEAF) * LEAF
 
 
 def _kind_of(kernels: list[Columns]) -> Kind:
-    problem, facts, itemsize, accumulator_bytes, vectors, _, _, resident, _ = kernels[0]
+    (problem, facts, itemsize, accumulator_bytes, _, _), vectors, _, _, resident, _ = kernels[0]
     inner = problem.kept[0].size
     return Kind(
         tuple([(of.loads, of.slower) for of in kernels]),
@@ -273,13 +262,13 @@ def _folded_by(cut: Cut, of: Columns, parts: int, making: int, *, in_cluster: bo
 
     The blocks of a cluster run at once, and its first one has room for the partials of all.
     """
-    facts = of.facts
+    facts = of.task.facts
     if (
         in_cluster
         and 1 < parts <= MOST_IN_CLUSTER
         and making <= (of.resident - 1) * facts.multiprocessors
         and parts <= largest_cluster(facts)
-        and cut.columns <= places_of(of.accumulator_bytes) // parts
+        and cut.columns <= places_of(of.task.accumulator_bytes) // parts
     ):
         return "cluster"
     if cut.threads < MOST_THREADS and making > 2 * facts.multiprocessors:

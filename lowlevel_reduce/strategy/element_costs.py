@@ -6,14 +6,11 @@ thread". What it says of other devices follows from their multiprocessors.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, VECTOR_BYTES
-from lowlevel_reduce.layout import SECTOR_BYTES, Problem
-from lowlevel_reduce.strategy.base import WARPS
-from lowlevel_reduce.strategy.whole import DeviceFacts
+from lowlevel_reduce.layout import SECTOR_BYTES
+from lowlevel_reduce.strategy.base import WARPS, Task
 
-__all__ = ["ElementCost"]
+__all__ = ["time_by_elements", "time_otherwise"]
 
 _MEMORY, _L2, _L2_BYTES = 24e3, 38e3, 2e5
 """Bytes that a multiprocessor reads of its share of the memory in a microsecond, and of the L2, which holds so many
@@ -57,78 +54,71 @@ _SHORT_COLUMN, _NARROW_SHORT_COLUMN, _WIDE_SHORT_COLUMN = 6.4, 16.0, 10.0
 elements of one or two bytes; and with wide accumulators, by elements of a column alone."""
 
 
-class ElementCost(NamedTuple):
-    """A problem and what its time depends on besides: the arguments of `rows.choose_rows`, by their names there."""
+def time_by_elements(of: Task, thread_bits: int, beside_bits: int, behind: bool, of_a_thread: int) -> float:
+    """Return about how long the kernel takes that loads elements one by one.
 
-    problem: Problem
-    facts: DeviceFacts
-    itemsize: int
-    accumulator_bytes: int
-    heavy: bool
-    two_arrays: bool
+    A row has 2^thread_bits threads with `of_a_thread` elements each, at most, a warp 2^beside_bits rows beside each
+    other, and lanes that follow each other have neighbouring rows, or else parts of a row: `behind`.
+    """
+    problem, itemsize = of.problem, of.itemsize
+    kept, reduced = problem.kept, problem.reduced
+    each = min(problem.length, of_a_thread) * (1 + of.two_arrays)
+    runs, turns = max(len(kept) - 1, 0), max(len(reduced) - 1, 0)
+    lane_bits, warp_bits = LANE_BITS - beside_bits, max(thread_bits + beside_bits - LANE_BITS, 0)
+    instructions = _FIXED + _EACH_ELEMENT * max(1.0, of.accumulator_bytes / 8) * each
+    instructions += _EACH_RUN * runs + _EACH_STEP * turns * each + _EACH_LEVEL * lane_bits
+    stride = abs(kept[0].stride) if kept else itemsize
+    step = abs(reduced[0].stride) if reduced else itemsize
+    # The lines that a load of a warp touches, one a cycle; and how much of each sector is wanted.
+    across = max(step * each if behind and thread_bits else stride, itemsize)
+    lines = min(LANES, max(1.0, LANES * across / _LINE_BYTES))
+    beside = itemsize << beside_bits if stride <= itemsize else itemsize
+    along = itemsize * reduced[0].size if reduced and step <= itemsize else itemsize
+    apart = max(1.0, min(SECTOR_BYTES, max(stride, itemsize), max(step, itemsize)) / max(beside, along))
+    warps = (problem.rows << thread_bits) / LANES / of.facts.multiprocessors
+    busy = max(warps * max(instructions, 4 * each * lines) / _INSTRUCTIONS, _reading(of, apart))
+    start = _START + _MORE * (_is_wide(of) or of.two_arrays) + _DIVISION * (runs + turns)
+    return start + _LANE_LEVEL * lane_bits + _WARP_LEVEL * warp_bits + busy
 
-    def elements(self, thread_bits: int, beside_bits: int, behind: bool, of_a_thread: int) -> float:
-        """Return about how long the kernel takes that loads elements one by one.
 
-        A row has 2^thread_bits threads with `of_a_thread` elements each, at most, a warp 2^beside_bits rows beside each
-        other, and lanes that follow each other have neighbouring rows, or else parts of a row: `behind`.
-        """
-        problem, itemsize = self.problem, self.itemsize
-        kept, reduced = problem.kept, problem.reduced
-        each = min(problem.length, of_a_thread) * (1 + self.two_arrays)
-        runs, turns = max(len(kept) - 1, 0), max(len(reduced) - 1, 0)
-        lane_bits, warp_bits = LANE_BITS - beside_bits, max(thread_bits + beside_bits - LANE_BITS, 0)
-        instructions = _FIXED + _EACH_ELEMENT * max(1.0, self.accumulator_bytes / 8) * each
-        instructions += _EACH_RUN * runs + _EACH_STEP * turns * each + _EACH_LEVEL * lane_bits
-        stride = abs(kept[0].stride) if kept else itemsize
-        step = abs(reduced[0].stride) if reduced else itemsize
-        # The lines that a load of a warp touches, one a cycle; and how much of each sector is wanted.
-        across = max(step * each if behind and thread_bits else stride, itemsize)
-        lines = min(LANES, max(1.0, LANES * across / _LINE_BYTES))
-        beside = itemsize << beside_bits if stride <= itemsize else itemsize
-        along = itemsize * reduced[0].size if reduced and step <= itemsize else itemsize
-        apart = max(1.0, min(SECTOR_BYTES, max(stride, itemsize), max(step, itemsize)) / max(beside, along))
-        warps = (problem.rows << thread_bits) / LANES / self.facts.multiprocessors
-        busy = max(warps * max(instructions, 4 * each * lines) / _INSTRUCTIONS, self._reading(apart))
-        start = _START + _MORE * (self._wide or self.two_arrays) + _DIVISION * (runs + turns)
-        return start + _LANE_LEVEL * lane_bits + _WARP_LEVEL * warp_bits + busy
+def time_otherwise(of: Task) -> float:
+    """Return about how long the kernels for columns, or those for short rows, take."""
+    problem, more = of.problem, _MORE * _is_wide(of)
+    if problem.kind == "columns":
+        start = _COLUMNS + _OF_FEW_BYTES * (of.itemsize <= 2) + _MORE * (_is_wide(of) or of.two_arrays)
+        start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
+        start += _OF_TWO * (of.two_arrays and problem.length >= _LONG_COLUMN)
+        between = min(abs(problem.kept[0].stride), SECTOR_BYTES) / of.itemsize  # what lies there is read as well
+        return start + _reading(of, max(between, 1.0) * (1 + _short_column(of)))
+    rows, bytes_of_a_row = problem.rows / of.facts.multiprocessors, max(problem.length, 1) * of.itemsize
+    if problem.kind == "rows" and problem.aligned:
+        few = 2 * bytes_of_a_row > LANES * VECTOR_BYTES and not _is_wide(of) and rows <= WARPS
+        return (_A_WARP_EACH if few else _ALIGNED_ROWS + _WIDE_ROWS * _is_wide(of)) + more + _reading(of, 1.0)
+    vectors = -(-bytes_of_a_row // VECTOR_BYTES)
+    if problem.kind == "rows":
+        each = _WIDE_VECTOR * vectors if _is_wide(of) else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
+        return _ROWS_ANYWHERE + more + max(_reading(of, 1.0), rows * each)
+    each, run = _STRIDED_ELEMENT * problem.length, problem.reduced[0]
+    if run.stride == of.itemsize and run.size * of.itemsize % VECTOR_BYTES == 0:  # a load brings a vector
+        each = _VECTOR_ANYWHERE * vectors
+    return _STRIDED_ROWS + max(_reading(of, 1.0), rows * each)
 
-    def others(self) -> float:
-        """Return about how long the kernels for columns, or those for short rows, take."""
-        problem, more = self.problem, _MORE * self._wide
-        if problem.kind == "columns":
-            start = _COLUMNS + _OF_FEW_BYTES * (self.itemsize <= 2) + _MORE * (self._wide or self.two_arrays)
-            start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
-            start += _OF_TWO * (self.two_arrays and problem.length >= _LONG_COLUMN)
-            between = min(abs(problem.kept[0].stride), SECTOR_BYTES) / self.itemsize  # what lies there is read as well
-            return start + self._reading(max(between, 1.0) * (1 + self._short_column()))
-        rows, bytes_of_a_row = problem.rows / self.facts.multiprocessors, max(problem.length, 1) * self.itemsize
-        if problem.kind == "rows" and problem.aligned:
-            few = 2 * bytes_of_a_row > LANES * VECTOR_BYTES and not self._wide and rows <= WARPS
-            return (_A_WARP_EACH if few else _ALIGNED_ROWS + _WIDE_ROWS * self._wide) + more + self._reading(1.0)
-        vectors = -(-bytes_of_a_row // VECTOR_BYTES)
-        if problem.kind == "rows":
-            each = _WIDE_VECTOR * vectors if self._wide else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
-            return _ROWS_ANYWHERE + more + max(self._reading(1.0), rows * each)
-        each, run = _STRIDED_ELEMENT * problem.length, problem.reduced[0]
-        if run.stride == self.itemsize and run.size * self.itemsize % VECTOR_BYTES == 0:  # a load brings a vector
-            each = _VECTOR_ANYWHERE * vectors
-        return _STRIDED_ROWS + max(self._reading(1.0), rows * each)
 
-    @property
-    def _wide(self) -> bool:
-        return self.accumulator_bytes > 8 or (self.heavy and not self.two_arrays)
+def _is_wide(of: Task) -> bool:
+    return of.accumulator_bytes > 8 or (of.heavy and not of.two_arrays)
 
-    def _short_column(self) -> float:
-        length = max(self.problem.length, 1)
-        if self._wide:
-            return _WIDE_SHORT_COLUMN / length
-        return (_NARROW_SHORT_COLUMN if self.itemsize <= 2 else _SHORT_COLUMN) / (self.itemsize * length)
 
-    def _reading(self, slower: float) -> float:
-        """Return how long the elements take to read, so many times as long as they might, and the results to write."""
-        problem, itemsize = self.problem, self.itemsize
-        read = problem.rows * problem.length * itemsize * (1 + self.two_arrays)
-        result_bytes = self.accumulator_bytes if itemsize <= 2 else itemsize
-        share = (read * slower + problem.rows * min(max(result_bytes, 4), 8)) / self.facts.multiprocessors
-        return share / (_L2 if share <= _L2_BYTES else _MEMORY)
+def _short_column(of: Task) -> float:
+    length = max(of.problem.length, 1)
+    if _is_wide(of):
+        return _WIDE_SHORT_COLUMN / length
+    return (_NARROW_SHORT_COLUMN if of.itemsize <= 2 else _SHORT_COLUMN) / (of.itemsize * length)
+
+
+def _reading(of: Task, slower: float) -> float:
+    """Return how long the elements take to read, so many times as long as they might, and the results to write."""
+    problem, itemsize = of.problem, of.itemsize
+    read = problem.rows * problem.length * itemsize * (1 + of.two_arrays)
+    result_bytes = of.accumulator_bytes if itemsize <= 2 else itemsize
+    share = (read * slower + problem.rows * min(max(result_bytes, 4), 8)) / of.facts.multiprocessors
+    return share / (_L2 if share <= _L2_BYTES else _MEMORY)

@@ -8,9 +8,8 @@ from typing import Any
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.layout import SECTOR_BYTES, Problem
-from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Tile
-from lowlevel_reduce.strategy.element_costs import ElementCost
-from lowlevel_reduce.strategy.whole import DeviceFacts
+from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Task, Tile
+from lowlevel_reduce.strategy.element_costs import time_by_elements, time_otherwise
 
 __all__ = [
     "ELEMENT_WARPS",
@@ -52,8 +51,9 @@ def takes_elements(problem: Problem, itemsize: int) -> bool:
     return reach < _FAR_BYTES and second_reach < _FAR_BYTES
 
 
-def _bits(problem: Problem, itemsize: int) -> tuple[int, int, bool]:
+def _bits(of: Task) -> tuple[int, int, bool]:
     """Return log2 of a row's threads and of the rows of a warp, and whether neighbouring lanes share a row."""
+    problem, itemsize = of.problem, of.itemsize
     thread_bits = max(0, (max(problem.length, 1) - 1).bit_length() - elements_of_a_thread(itemsize).bit_length() + 1)
     kept, reduced = problem.kept, problem.reduced
     behind = not kept or not reduced or abs(kept[0].stride) >= abs(reduced[0].stride)
@@ -70,36 +70,30 @@ def elements_of_a_thread(itemsize: int) -> int:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def faster_elements(
-    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool
-) -> RowStrategy | None:
+def faster_elements(of: Task) -> RowStrategy | None:
     """Return how rows of few elements are cut if that takes less time than other kernels, by the model; else None."""
+    problem, itemsize = of.problem, of.itemsize
     if not takes_elements(problem, itemsize):
         return None
-    of = ElementCost(problem, facts, itemsize, accumulator_bytes, heavy, two_arrays)
-    threads, beside, behind = _bits(problem, itemsize)
-    of_a_thread = elements_of_a_thread(itemsize)
-    others = of.others()
+    bits, others = _bits(of), time_otherwise(of)
     if others > _SMALL:
         others /= _WORDS_MARGIN if problem.kind == "rows" and itemsize >= _WORD_BYTES else _MARGIN
-    if of.elements(threads, beside, behind, of_a_thread) >= others:
-        return None
-    return _cut(problem, facts, itemsize, threads, beside, behind)
+    faster = time_by_elements(of, *bits, elements_of_a_thread(itemsize)) < others
+    return _cut(of, *bits) if faster else None
 
 
-def choose_elements(problem: Problem, facts: DeviceFacts, itemsize: int) -> RowStrategy:
+def choose_elements(of: Task) -> RowStrategy:
     """Return how rows of few elements are cut: as many threads to a row as its elements need, and small blocks."""
-    return _cut(problem, facts, itemsize, *_bits(problem, itemsize))
+    return _cut(of, *_bits(of))
 
 
-def _cut(
-    problem: Problem, facts: DeviceFacts, itemsize: int, thread_bits: int, beside_bits: int, behind: bool
-) -> RowStrategy:
+def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrategy:
+    problem, facts = of.problem, of.facts
     warps_of_a_row = 1 << max(thread_bits + beside_bits - LANE_BITS, 0)
     groups = -(-problem.rows // (1 << beside_bits))
     wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
-    step_bits = max(0, -(-problem.length * itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
+    step_bits = max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
     needed = -(-groups // (warps // warps_of_a_row))
     turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows
     return RowStrategy(

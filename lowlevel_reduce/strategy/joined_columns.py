@@ -7,9 +7,8 @@ from functools import lru_cache
 from lowlevel_reduce.dtypes import LEAF_BYTES
 from lowlevel_reduce.layout import MAX_AXES, MAX_WALKED_AXES, SECTOR_BYTES, Axis, Problem
 from lowlevel_reduce.strategy import columns
-from lowlevel_reduce.strategy.base import WARP_FOLDS, WARPS, RowStrategy
+from lowlevel_reduce.strategy.base import WARP_FOLDS, WARPS, Loads, RowStrategy, Task
 from lowlevel_reduce.strategy.columns import MOST_FOLDERS, Columns, Way, cost, strategy_of, ways
-from lowlevel_reduce.strategy.whole import DeviceFacts
 
 __all__ = ["are_columns", "choose_columns", "parts_of_rows", "suits", "why_columns"]
 
@@ -66,46 +65,37 @@ def why_columns(problem: Problem) -> str:
     return "parts of a row lie side by side in memory, so each is a column"
 
 
-def choose_columns(
-    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
-) -> RowStrategy:
+def choose_columns(of: Task) -> RowStrategy:
     """Choose what takes the least time for columns, or for rows whose parts are columns."""
-    divided = None if problem.kind == "columns" else parts_of_rows(problem, itemsize)
+    divided = None if of.problem.kind == "columns" else parts_of_rows(of.problem, of.itemsize)
     if divided is None:
-        return columns.choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
-    return _choose_joined(*divided, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        return columns.choose_columns(of)
+    parts, joined = divided
+    return _choose_joined(of._replace(problem=parts), joined)
 
 
 @lru_cache(maxsize=256)
-def _choose_joined(
-    parts: Problem,
-    joined: int,
-    facts: DeviceFacts,
-    itemsize: int,
-    accumulator_bytes: int,
-    *,
-    heavy: bool,
-    two_arrays: bool,
-) -> RowStrategy:
+def _choose_joined(of: Task, joined: int) -> RowStrategy:
     """Choose the way that takes the least time to reduce `parts_of_rows`, of those whose blocks have whole subtrees.
 
     Kernels for several reduced axes alone join columns, so that those for one need no registers for it.
     """
-    rows = parts.rows // joined
-    tiles = {
-        (way.tile, of.loads): (way, of)  # whoever else would fold: here all partials are folded alike
-        for way, of in ways(parts, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
-        if _has_subtrees(way, of)
+    rows = of.problem.rows // joined
+    candidates = {  # whoever else would fold: here all partials are folded alike
+        (way._replace(folded_by="warps"), kernel.loads): kernel
+        for way, kernel in ways(of)
+        if _has_subtrees(way, kernel)
     }
-    partials = [joined * way.parts for way, _ in tiles.values()]
-    prices = [
-        cost(way._replace(folded_by="warps"), of) + _folding(count, _run(rows, count))
-        for (way, of), count in zip(tiles.values(), partials, strict=True)
-    ]
-    way, of = list(tiles.values())[prices.index(min(prices))]
-    run = _run(rows, joined * way.parts)
-    last = _folders(rows, joined * way.parts, run)
-    chosen = strategy_of(way._replace(folded_by="blocks"), of)._replace(straight=False, aligned=False)
+
+    def price(candidate: tuple[Way, Loads]) -> float:
+        partials = joined * candidate[0].parts
+        return cost(candidate[0], candidates[candidate]) + _folding(partials, _run(rows, partials))
+
+    least = min(candidates, key=price)
+    way, partials = least[0], joined * least[0].parts
+    run = _run(rows, partials)
+    last = _folders(rows, partials, run)
+    chosen = strategy_of(way._replace(folded_by="blocks"), candidates[least])._replace(straight=False, aligned=False)
     return chosen._replace(blocks=way.making + last, folders=last, joined=joined, run=run)
 
 

@@ -6,7 +6,15 @@ import math
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.strategy.base import ROW_STRATEGIES, WARP_FOLDS, WARPS, RowStrategy, rows_of_a_warp, short_row_bits
+from lowlevel_reduce.strategy.base import (
+    ROW_STRATEGIES,
+    WARP_FOLDS,
+    WARPS,
+    RowStrategy,
+    Task,
+    rows_of_a_warp,
+    short_row_bits,
+)
 from lowlevel_reduce.strategy.elements import choose_elements, faster_elements, takes_elements
 from lowlevel_reduce.strategy.joined_columns import are_columns, choose_columns, suits, why_columns
 from lowlevel_reduce.strategy.row_bounds import RESIDENT_LIGHTEST, bounded
@@ -62,31 +70,13 @@ block folds some, if their partials are few. The blocks of 1,024 rows would keep
 after the last tile."""
 
 
-def choose_rows(
-    problem: Problem,
-    facts: DeviceFacts,
-    *,
-    itemsize: int,
-    accumulator_bytes: int,
-    heavy: bool = False,
-    two_arrays: bool = False,
-    strategy: str | None = None,
-    cluster: int | None = None,
-) -> RowStrategy:
-    """Choose how to reduce the rows of a problem.
+def choose_rows(of: Task, *, strategy: str | None = None, cluster: int | None = None) -> RowStrategy:
+    """Choose how to reduce the rows of a task.
 
     Parameters
     ----------
-    problem : Problem
-        What `layout.problem_of` returned.
-    facts : DeviceFacts
-        The device, as the context shows it.
-    itemsize, accumulator_bytes : int
-        Bytes of an element and of an accumulator.
-    heavy : bool
-        Whether the operator needs many registers.
-    two_arrays : bool
-        Whether the operator also reads a second array.
+    of : Task
+        The task.
     strategy : str, optional
         The strategy to force: "rows" or "batch" for rows of any length, "short_rows" for rows of one leaf, "columns",
         or "elements" for rows of one leaf and columns of as many elements.
@@ -101,41 +91,42 @@ def choose_rows(
     UnsupportedError
         If the device has no clusters.
     """
-    asked = strategy is not None or cluster is not None
-    found = None if asked else faster_elements(problem, facts, itemsize, accumulator_bytes, heavy, two_arrays)
+    problem, facts = of.problem, of.facts
+    found = faster_elements(of) if strategy is None and cluster is None else None
     if found is not None:
         return found
-    vector = VECTOR_BYTES // itemsize
-    leaves = max(1, -(-problem.length // (LANES * STEPS * vector)))
-    filled = -(-problem.length // (LANES * vector)) / STEPS  # a step takes as long if not all lanes load
-    narrow = not heavy and accumulator_bytes <= 8
-    name = strategy
-    if name is None:
-        name, _ = _fastest(problem, facts, vector, filled, narrow=narrow, two_arrays=two_arrays)
+    leaves = max(1, -(-problem.length // (LANES * STEPS * of.vector)))
+    filled = _filled_leaves(of)
+    name = _fastest(of, filled)[0] if strategy is None else strategy
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
-    if not _suits(name, problem, leaves, itemsize):
+    if not _suits(name, problem, leaves, of.itemsize):
         raise ValueError(f"strategy {name!r} does not go with {problem.rows} rows of {problem.length} ({problem.kind})")
     if cluster is not None:
         check_cluster(name, cluster, facts, ("batch",))
     if name == "elements":
-        chosen = choose_elements(problem, facts, itemsize)
+        chosen = choose_elements(of)
     elif name == "columns":
-        chosen = choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        chosen = choose_columns(of)
     else:
         if name == "short_rows":
-            chosen = _short_rows(problem, facts, vector, two_arrays=two_arrays)
+            chosen = _short_rows(of)
         elif name == "batch":
-            warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=narrow)
-            chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
+            warps, fastest = _tiles_of_a_row(of, leaves)
+            chosen = _batch(of, leaves, warps, fastest if cluster is None else cluster)
         else:
-            chosen = _rows(problem, facts, vector, filled, narrow=narrow, two_arrays=two_arrays)
-        newer = facts.more_registers
-        chosen = bounded(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=newer)
+            chosen = _rows(of, filled)
+        _, _, *sizes, heavy, two_arrays = of
+        chosen = bounded(chosen, *sizes, heavy=heavy, two_arrays=two_arrays, newer=facts.more_registers)
         chosen = chosen._replace(programmatic=facts.programmatic, aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
+
+
+def _filled_leaves(of: Task) -> float:
+    """Return the leaves of a row, the last of which counts by its steps: one takes as long if not all lanes load."""
+    return -(-of.problem.length // (LANES * of.vector)) / STEPS
 
 
 def _suits(name: str, problem: Problem, leaves: int, itemsize: int) -> bool:
@@ -145,16 +136,11 @@ def _suits(name: str, problem: Problem, leaves: int, itemsize: int) -> bool:
     return suits(name, problem, itemsize) and not (name == "short_rows" and leaves > 1)
 
 
-def why_rows(
-    problem: Problem, facts: DeviceFacts, *, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool
-) -> str:
-    """Return in words why `choose_rows`, with the same arguments, takes the strategy that it takes unasked."""
-    vector = VECTOR_BYTES // itemsize
-    leaves = -(-problem.length // (LANES * vector)) / STEPS
-    narrow = not heavy and accumulator_bytes <= 8
-    if faster_elements(problem, facts, itemsize, accumulator_bytes, heavy, two_arrays) is not None:
+def why_rows(of: Task) -> str:
+    """Return in words why `choose_rows` takes the strategy that it takes unasked."""
+    if faster_elements(of) is not None:
         return "by the model of strategy/element_costs.py, a load for each of a row's few elements takes the least time"
-    return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
+    return _fastest(of, _filled_leaves(of))[1]
 
 
 def are_aligned(problem: Problem, vector: int) -> bool:
@@ -168,9 +154,9 @@ def are_aligned(problem: Problem, vector: int) -> bool:
     return not any([axis.stride % VECTOR_BYTES for axis in others])  # noqa: C419 - a generator takes three times as long
 
 
-def _most_leaves(facts: DeviceFacts, *, narrow: bool) -> int:
+def _most_leaves(of: Task) -> int:
     """Return up to how many leaves a row has a warp for each."""
-    return WARPS if facts.more_registers and not narrow else _MOST_LEAVES  # eight give a thread 255 registers
+    return WARPS if of.facts.more_registers and not of.narrow else _MOST_LEAVES  # eight give a thread 255 registers
 
 
 def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
@@ -178,17 +164,15 @@ def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
     return rows <= 4 * facts.multiprocessors and rows * leaves <= facts.multiprocessors * WARPS_TO_FILL
 
 
-def _takes_words(problem: Problem, vector: int, *, two_arrays: bool) -> bool:
-    """Return whether rows are contiguous, but their elements are loaded one by one, because vectors do not fit them."""
-    fit = are_aligned(problem, vector) and problem.length % vector == 0
-    return problem.kind != "strided" and not fit and not two_arrays and vector in (2, 4)
+def _are_many_at_any_address(of: Task) -> bool:
+    """Return whether rows of words begin at different places between vectors, and are enough to fill the device.
 
-
-def _are_many_at_any_address(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> bool:
-    """Return whether rows of words begin at different places between vectors, and are enough to fill the device."""
-    if problem.rows < facts.multiprocessors * WARPS_TO_FILL:
+    Elements of contiguous rows are loaded one by one then, because vectors do not fit them.
+    """
+    problem, vector = of.problem, of.vector
+    if problem.rows < of.facts.multiprocessors * WARPS_TO_FILL or problem.kind == "strided" or of.two_arrays:
         return False
-    return not are_aligned(problem, vector) and _takes_words(problem, vector, two_arrays=two_arrays)
+    return vector in (2, 4) and not are_aligned(problem, vector)
 
 
 def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
@@ -198,53 +182,46 @@ def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
     return leaves >= _LONG_ROW and of_a_multiprocessor <= RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
 
 
-def _have_a_warp_each(problem: Problem, facts: DeviceFacts, vector: int) -> bool:
+def _have_a_warp_each(of: Task) -> bool:
     """Return whether rows of at most a leaf are long enough for a whole warp, and few enough to run all at once."""
-    long = problem.length > LANES // 2 * vector
-    return problem.kind == "rows" and long and problem.rows <= _WARPS_AT_ONCE * facts.multiprocessors
+    problem, long = of.problem, of.problem.length > LANES // 2 * of.vector
+    return problem.kind == "rows" and long and problem.rows <= _WARPS_AT_ONCE * of.facts.multiprocessors
 
 
-def _why_cut(
-    problem: Problem, facts: DeviceFacts, vector: int, leaves: int, *, narrow: bool, two_arrays: bool
-) -> str | None:
+def _why_cut(of: Task, leaves: int) -> str | None:
     """Return why rows of many leaves are cut into tiles; None if they are not."""
+    problem, facts, narrow = of.problem, of.facts, of.narrow
     if problem.rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
         return "the rows are too few to fill the device with a block each, so each is cut into tiles"
-    if narrow and leaves >= _LONGEST_ROW and are_aligned(problem, vector) and not two_arrays:
+    if narrow and leaves >= _LONGEST_ROW and are_aligned(problem, of.vector) and not of.two_arrays:
         return "rows of that many leaves are faster in tiles, however many there are"
     if narrow and _are_uneven(problem.rows, leaves, facts):
         return "a block for each row would leave part of the device idle, so each is cut into tiles"
     return None
 
 
-def _fastest(
-    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
-) -> tuple[str, str]:
+def _fastest(of: Task, leaves: float) -> tuple[str, str]:
     """Return the strategy that is taken unasked, and why, in words."""
-    if are_columns(problem, VECTOR_BYTES // vector):
-        return "columns", why_columns(problem)
+    if are_columns(of.problem, of.itemsize):
+        return "columns", why_columns(of.problem)
     if leaves <= 1:
-        if narrow and _have_a_warp_each(problem, facts, vector):
+        if of.narrow and _have_a_warp_each(of):
             return "rows", "rows of no more than one leaf are few enough for a warp each"
         return "short_rows", "a row is no more than one leaf of 4 KiB"
     whole = math.ceil(leaves)
-    cut = _why_cut(problem, facts, vector, whole, narrow=narrow, two_arrays=two_arrays) if whole > WARPS else None
-    if cut is not None:
-        return "batch", cut
-    return _fastest_uncut(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)
+    cut = _why_cut(of, whole) if whole > WARPS else None
+    return _fastest_uncut(of, leaves) if cut is None else ("batch", cut)
 
 
-def _fastest_uncut(
-    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
-) -> tuple[str, str]:
+def _fastest_uncut(of: Task, leaves: float) -> tuple[str, str]:
     """Return the same for rows of several leaves that are not cut for being few, long or uneven."""
+    problem, facts, narrow = of.problem, of.facts, of.narrow
     rows, whole = problem.rows, math.ceil(leaves)
-    by_leaves = whole <= _most_leaves(facts, narrow=narrow) and are_aligned(problem, vector)
+    by_leaves = whole <= _most_leaves(of) and are_aligned(problem, of.vector)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
-        together = whole == 2 and not two_arrays and problem.kind != "strided"
+        together = whole == 2 and not of.two_arrays and problem.kind != "strided"
         return "rows" if together else "batch", "short aligned rows take a warp for each leaf"
-    many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
-    if many and leaves <= _MOST_UNALIGNED_LEAVES:
+    if leaves <= _MOST_UNALIGNED_LEAVES and _are_many_at_any_address(of):
         return "rows", "there are enough rows at any address for a warp to a leaf"
     if not narrow or whole > 2 * WARPS:
         long = "rows are longer than a tile, and enough to fill the device"
@@ -259,24 +236,23 @@ def _fastest_uncut(
     return "rows", "turns of few warps take less time than tiles of 16, by the model of strategy/row_times.py"
 
 
-def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> RowStrategy:
-    levels = (max(1, -(-problem.length // vector)) - 1).bit_length()
-    needed = -(-problem.rows // (1 << short_row_bits(levels, two_arrays=two_arrays)))
-    warps = _warps_of_a_block(needed, 1, facts)
+def _short_rows(of: Task) -> RowStrategy:
+    problem = of.problem
+    levels = (max(1, -(-problem.length // of.vector)) - 1).bit_length()
+    needed = -(-problem.rows // (1 << short_row_bits(levels, two_arrays=of.two_arrays)))
+    warps = _warps_of_a_block(needed, 1, of.facts)
     contiguous = problem.kind != "strided"
     return RowStrategy("short_rows", -(-needed // warps), contiguous=contiguous, levels=levels, warps=warps)
 
 
-def _rows(
-    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
-) -> RowStrategy:
-    contiguous = problem.kind != "strided"
-    many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
-    by_leaves = many and narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
-    little = 1.0 if by_leaves or are_aligned(problem, vector) else _LITTLE_OF_A_LEAF
+def _rows(of: Task, leaves: float) -> RowStrategy:
+    problem, facts = of.problem, of.facts
+    contiguous, many = problem.kind != "strided", _are_many_at_any_address(of)
+    by_leaves = many and of.narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
+    little = 1.0 if by_leaves or are_aligned(problem, of.vector) else _LITTLE_OF_A_LEAF
     if contiguous and 0 < leaves <= 1:
         warps_of_a_row, rows_of_a_block, in_one_turn = 1, WARPS // 2, True
-    elif contiguous and not two_arrays and 0 < leaves - 1 <= little:
+    elif contiguous and not of.two_arrays and 0 < leaves - 1 <= little:
         warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, True
     elif by_leaves:
         warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, True
@@ -303,10 +279,10 @@ def _warps_of_a_block(needed: int, least: int, facts: DeviceFacts) -> int:
     return WARPS if needed >= facts.multiprocessors * WARPS else least
 
 
-def _batch(problem: Problem, facts: DeviceFacts, leaves: int, warps: int, cluster: int) -> RowStrategy:
-    parts = -(-leaves // (warps * cluster))
+def _batch(of: Task, leaves: int, warps: int, cluster: int) -> RowStrategy:
+    problem, parts = of.problem, -(-leaves // (warps * cluster))
     shared = parts > 1  # a cluster that has a row to itself needs no other one to fold it
-    if shared and parts <= WARP_FOLDS and problem.rows > _FOLDED_BY_BLOCKS * facts.multiprocessors:
+    if shared and parts <= WARP_FOLDS and problem.rows > _FOLDED_BY_BLOCKS * of.facts.multiprocessors:
         folders = -(-problem.rows // (warps * rows_of_a_warp(parts)))
     else:
         folders = problem.rows * folding_blocks(parts, warps)
@@ -323,7 +299,7 @@ def _batch(problem: Problem, facts: DeviceFacts, leaves: int, warps: int, cluste
     )
 
 
-def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool) -> tuple[int, int]:
+def _tiles_of_a_row(of: Task, leaves: int) -> tuple[int, int]:
     """Return the warps of a tile and the tiles of a cluster: one, or all tiles of a row.
 
     For narrow accumulators a tile is as large as for a whole array of as many leaves: `policy` has the measurements.
@@ -331,9 +307,10 @@ def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool)
     2^17 floats take 3.60 us instead of 4.15, 32 of 2^16 3.71 instead of 4.13, 8 of 2^15 1.60 instead of 1.84
     (benchmarks/NOTES.md). With more tiles than multiprocessors, 64 of 2^16 take 6.30 instead of 5.21.
     """
-    if leaves <= _most_leaves(facts, narrow=narrow) and not _are_few(rows, leaves, facts):
+    rows, facts = of.problem.rows, of.facts
+    if leaves <= _most_leaves(of) and not _are_few(rows, leaves, facts):
         return leaves, 1
-    if not narrow:
+    if not of.narrow:
         return WARPS, 1
     warps = max(WARPS, choose(rows * leaves, facts, strategy="tiles").warps)
     tiles = power_of_two(-(-leaves // warps))

@@ -13,7 +13,7 @@ from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.dtypes import LANES, VECTOR_BYTES, element_type
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.strategy import elements, rows, whole
-from lowlevel_reduce.strategy.base import RowStrategy
+from lowlevel_reduce.strategy.base import RowStrategy, Task
 from lowlevel_reduce.strategy.joined_columns import are_columns
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy
@@ -62,8 +62,6 @@ class Request(NamedTuple):
         The rows and their layout.
     text : OperatorText
         The operator in CUDA C++.
-    many_registers : bool
-        What `needs_many_registers` says of it.
     """
 
     reduction: Reduction
@@ -72,7 +70,6 @@ class Request(NamedTuple):
     second_strides: Sequence[int] | None
     problem: layout.Problem
     text: OperatorText
-    many_registers: bool
 
 
 class Selection(NamedTuple):
@@ -124,7 +121,7 @@ def request_of(
         second_itemsize=of.second_itemsize,
     )
     check_length(problem.length, of)
-    return Request(of.reduction, of.types, shape, second_strides_bytes, problem, of.text, of.many_registers)
+    return Request(of.reduction, of.types, shape, second_strides_bytes, problem, of.text)
 
 
 def check_length(length: int, of: Resolved) -> None:
@@ -143,7 +140,6 @@ class Resolved(NamedTuple):
     second_itemsize: int
     itemsize: int
     text: OperatorText
-    many_registers: bool
 
 
 def resolved(
@@ -172,8 +168,7 @@ def _resolved(
     types = reduction.types(element, accumulate, result_dtype)
     second = reduction.second_dtype(element) if reduction.two_arrays else None
     second_itemsize = 0 if second is None else second.itemsize
-    text, many = operator_text(reduction, types), needs_many_registers(reduction, types)
-    return Resolved(reduction, types, second_itemsize, element.itemsize, text, many)
+    return Resolved(reduction, types, second_itemsize, element.itemsize, operator_text(reduction, types))
 
 
 def choices(strategy: Any, cluster: Any, block_threads: Any) -> tuple[str | None, int | None, int | None]:
@@ -227,28 +222,19 @@ def chosen_for(
             strategy=strategy,
             cluster=cluster,
             block_threads=block_threads,
-            wide_accumulator=of.many_registers,
+            wide_accumulator=of.text.wide,
             small_elements=element.itemsize <= 2,
         )
     if block_threads is not None:
         raise ValueError("block_threads goes with the reduction of a whole contiguous array")
+    task = Task(problem, facts, element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
     if strategy is None and cluster is None:
-        sizes = element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays
-        found = elements.faster_elements(problem, facts, *sizes) if problem.length <= element.leaf else None
+        found = elements.faster_elements(task) if problem.length <= element.leaf else None
         if found is not None:
             return found
         if not are_columns(problem, element.itemsize):  # of which `columns` and `joined_columns` remember the choices
-            return _remembered_rows(problem, facts, *sizes)
-    return rows.choose_rows(
-        problem,
-        facts,
-        itemsize=element.itemsize,
-        accumulator_bytes=text.accumulator_bytes,
-        heavy=text.heavy,
-        two_arrays=text.two_arrays,
-        strategy=strategy,
-        cluster=cluster,
-    )
+            return _remembered_rows(task)
+    return rows.choose_rows(task, strategy=strategy, cluster=cluster)
 
 
 _MOST_CHOICES = 256
@@ -261,29 +247,20 @@ BOUNDS = {"_chosen": _MOST_CHOICES}
 """The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
 
-def _remembered_rows(
-    problem: layout.Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool
-) -> RowStrategy:
+def _remembered_rows(of: Task) -> RowStrategy:
     """Return what `rows.choose_rows` does, by all that it depends on: lengths share that which take as many loads."""
-    vector = VECTOR_BYTES // itemsize
+    problem, vector = of.problem, VECTOR_BYTES // of.itemsize
     vectors = -(-problem.length // vector)
     levels = (vectors - 1).bit_length() if vectors <= LANES else 0
     key = (
-        facts, itemsize, accumulator_bytes, heavy, two_arrays, problem.kind, problem.rows, problem.aligned,
+        *of[1:], problem.kind, problem.rows, problem.aligned,
         -(-vectors // LANES), levels, rows.are_aligned(problem, vector),
     )  # fmt: skip
     found = _chosen.get(key)
     if found is None:
         while len(_chosen) >= _MOST_CHOICES:
             _chosen.popitem(last=False)
-        found = _chosen[key] = rows.choose_rows(
-            problem,
-            facts,
-            itemsize=itemsize,
-            accumulator_bytes=accumulator_bytes,
-            heavy=heavy,
-            two_arrays=two_arrays,
-        )
+        found = _chosen[key] = rows.choose_rows(of)
     return found
 
 
@@ -304,14 +281,8 @@ def why(request: Request, facts: DeviceFacts) -> str:
     problem, text = request.problem, request.text
     if problem.kind == "whole":
         return whole.why(-(-problem.length // request.types.element.leaf), facts)
-    return rows.why_rows(
-        problem,
-        facts,
-        itemsize=request.types.element.itemsize,
-        accumulator_bytes=text.accumulator_bytes,
-        heavy=text.heavy,
-        two_arrays=text.two_arrays,
-    )
+    itemsize = request.types.element.itemsize
+    return rows.why_rows(Task(problem, facts, itemsize, text.accumulator_bytes, text.heavy, text.two_arrays))
 
 
 def needs_many_registers(reduction: Reduction, types: Types) -> bool:

@@ -18,6 +18,7 @@ from lowlevel_reduce.errors import NoCompilerError
 from lowlevel_reduce.operators import resolve
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy import rows, whole
+from lowlevel_reduce.strategy.base import Task
 from lowlevel_reduce.strategy.selection import needs_many_registers, operator_text
 from lowlevel_reduce.strategy.stubs import kernel_sources, row_kernel_source, segment_kernel_sources, with_twins
 
@@ -175,15 +176,8 @@ def row_programs(case, shape, axis, architecture, *, strided=False):
         second_strides_bytes=None if second is None else layout.contiguous_strides(shape, second.itemsize),
         second_itemsize=0 if second is None else second.itemsize,
     )
-    chosen = rows.choose_rows(
-        problem,
-        facts_of(architecture),
-        itemsize=element.itemsize,
-        accumulator_bytes=text.accumulator_bytes,
-        heavy=text.heavy,
-        two_arrays=text.two_arrays,
-    )
-    return list(with_twins([row_kernel_source(text, chosen)]))
+    task = Task(problem, facts_of(architecture), element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
+    return list(with_twins([row_kernel_source(text, rows.choose_rows(task))]))
 
 
 def segment_programs(case, offsets, groups):
@@ -334,7 +328,7 @@ def test_columns_of_the_widest_accumulator_compile():
     types = reduction.types(element_type("int8"))
     text = operator_text(reduction, types)
     problem = layout.problem_of((1 << 20, 4096), 1, axis=0)
-    chosen = rows.choose_rows(problem, facts_of("sm_90"), itemsize=1, accumulator_bytes=64, heavy=True)
+    chosen = rows.choose_rows(Task(problem, facts_of("sm_90"), 1, 64, heavy=True))
     assert chosen.name == "columns"
     for cubin in compiled([(row_kernel_source(text, chosen), "sm_90")]):
         assert cubin.kernels[cubin.program.name].shared_bytes <= 48 << 10

@@ -13,7 +13,7 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators.base import Reduction, Types
 from lowlevel_reduce.plans.array import Plan
 from lowlevel_reduce.strategy import columns
-from lowlevel_reduce.strategy.base import RowStrategy
+from lowlevel_reduce.strategy.base import RowStrategy, Task
 from lowlevel_reduce.strategy.whole import HEADER_BYTES
 
 Array = npt.NDArray[Any]
@@ -211,15 +211,16 @@ def assert_near(actual: Any, expected: Any, reduction: Reduction, length: int, t
 def prefer_way(monkeypatch: pytest.MonkeyPatch, key: Callable[[columns.Way, columns.Columns], Any]) -> None:
     """Cut columns in the way for which `key(way, of)` is the least, instead of the fastest (`columns.cost`)."""
 
-    def choose(*problem: Any, **options: Any) -> RowStrategy:
-        return columns.strategy_of(*min(_ways(*problem, **options), key=lambda each: key(*each)))
+    def choose(task: Task) -> RowStrategy:
+        return columns.strategy_of(*min(_ways(task), key=lambda each: key(*each)))
 
     monkeypatch.setattr(columns, "choose_columns", choose)
 
 
-def _ways(*problem: Any, **options: Any) -> Iterator[tuple[columns.Way, columns.Columns]]:
+def _ways(task: Task) -> Iterator[tuple[columns.Way, columns.Columns]]:
     """Yield all ways to cut columns, and those in which a block folds few partials, as it does if there are more."""
-    for way, of in columns.ways(*problem, **options):
+    few_rows = task.problem.rows <= columns.MOST_FOLDERS
+    for way, of in columns.ways(task):
         yield way, of
-        if way.folded_by == "warps" and way.parts > 8 and of.problem.rows <= columns.MOST_FOLDERS and of.resident > 2:
+        if way.folded_by == "warps" and way.parts > 8 and few_rows and of.resident > 2:
             yield way._replace(folded_by="blocks"), of

@@ -6,6 +6,7 @@ import pytest
 from lowlevel_reduce import layout
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES, element_type
 from lowlevel_reduce.strategy import elements, rows, whole
+from lowlevel_reduce.strategy.base import Task
 from lowlevel_reduce.strategy.selection import request_of, select, why
 
 HOPPER = whole.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
@@ -50,7 +51,7 @@ def places(problem, chosen, itemsize):
 def test_every_element_has_one_thread(itemsize, length):
     for shape, axis in (((300, length), 1), ((length, 300), 0), ((length, 5), 0), ((3, length, 7), 1)):
         problem = problem_of(shape, axis, itemsize)
-        chosen = elements.choose_elements(problem, HOPPER, itemsize)
+        chosen = elements.choose_elements(Task(problem, HOPPER, itemsize, 8))
         assert (places(problem, chosen, itemsize) == 1).all()
         assert chosen.warps <= elements.ELEMENT_WARPS
         rows_of_a_block = chosen.tile.columns * chosen.warps // chosen.warps_of_a_row
@@ -62,23 +63,23 @@ def test_a_leaf_of_any_type_fits_into_a_block(itemsize):
     length = LANES * STEPS * VECTOR_BYTES // itemsize
     for shape, axis in (((2, length), 1), ((length, 64), 0)):
         problem = problem_of(shape, axis, itemsize)
-        chosen = elements.choose_elements(problem, HOPPER, itemsize)
+        chosen = elements.choose_elements(Task(problem, HOPPER, itemsize, 8))
         assert (places(problem, chosen, itemsize) == 1).all()
         assert chosen.block_threads <= 512
 
 
 def test_large_grids_take_rows_in_turns_and_those_that_warps_share_do_not():
-    many = elements.choose_elements(problem_of((1 << 26, 3), 1, 1), HOPPER, 1)
+    many = elements.choose_elements(Task(problem_of((1 << 26, 3), 1, 1), HOPPER, 1, 8))
     assert many.blocks <= 132 * elements._BLOCKS
     shared = problem_of((1 << 20, 1000), 1)
-    chosen = elements.choose_elements(shared, HOPPER, 4)
+    chosen = elements.choose_elements(Task(shared, HOPPER, 4, 8))
     assert chosen.warps_of_a_row == 4
     assert chosen.blocks * chosen.warps // 4 >= shared.rows
 
 
 def test_no_rows_take_no_blocks():
     for shape, axis in (((0, 3), 1), ((3, 0), 0)):
-        assert elements.choose_elements(problem_of(shape, axis), HOPPER, 4).blocks == 0
+        assert elements.choose_elements(Task(problem_of(shape, axis), HOPPER, 4, 8)).blocks == 0
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_what_it_takes(shape, axis, itemsize, strides, taken):
     assert elements.takes_elements(problem, itemsize) == taken
     if not taken:
         with pytest.raises(ValueError, match="'elements' does not go with"):
-            rows.choose_rows(problem, HOPPER, itemsize=itemsize, accumulator_bytes=8, strategy="elements")
+            rows.choose_rows(Task(problem, HOPPER, itemsize, 8), strategy="elements")
 
 
 FASTER = [

@@ -7,6 +7,7 @@ import pytest
 
 from lowlevel_reduce import layout
 from lowlevel_reduce.strategy import columns, rows, selection, whole
+from lowlevel_reduce.strategy.base import Task
 from tests.golden import choices
 
 
@@ -19,13 +20,9 @@ def test_what_is_recorded_is_chosen(device):
 
 
 def assert_the_first_of_those_that_cost_least(problem, device, itemsize, accumulator, *, heavy, two_arrays):
-    given = (problem, choices.DEVICES[device], itemsize, accumulator)
-    least = min(
-        columns.ways(*given, heavy=heavy, two_arrays=two_arrays),
-        key=lambda each: columns.cost(*each),
-    )
-    chosen = columns.choose_columns(*given, heavy=heavy, two_arrays=two_arrays)
-    assert chosen == columns.strategy_of(*least), problem
+    task = Task(problem, choices.DEVICES[device], itemsize, accumulator, heavy, two_arrays)
+    least = min(columns.ways(task), key=lambda each: columns.cost(*each))
+    assert columns.choose_columns(task) == columns.strategy_of(*least), problem
 
 
 @pytest.mark.parametrize("device", ["A100", "H200", "a sixth of an H200"])
@@ -65,9 +62,7 @@ def test_clusters_without_room_for_partials_cost_nothing_less(length, side_by_si
 def test_small_blocks_are_not_left_out_where_they_are_few(length, side_by_side, itemsize, accumulator):
     """Blocks of half as many warps give each multiprocessor one; with whole ones a third of them would have none."""
     problem = layout.problem_of((length, side_by_side), itemsize, axis=0)
-    chosen = columns.choose_columns(
-        problem, choices.DEVICES["H200"], itemsize, accumulator, heavy=accumulator > 16, two_arrays=False
-    )
+    chosen = columns.choose_columns(Task(problem, choices.DEVICES["H200"], itemsize, accumulator, accumulator > 16))
     assert chosen.warps == 4
     assert chosen.blocks > 132 > chosen.blocks // 2
 
@@ -95,16 +90,14 @@ def test_a_choice_that_is_remembered_is_for_the_same_strides_number_and_device()
 
     def chosen():
         return [
-            columns.choose_columns(problem, choices.DEVICES[of[5]], of[2], 8, heavy=False, two_arrays=False)
+            columns.choose_columns(Task(problem, choices.DEVICES[of[5]], of[2], 8))
             for problem, of in zip(problems, given, strict=True)
         ]
 
     remembered = chosen()
     for problem, of, strategy in zip(problems, given, remembered, strict=True):
         columns._chosen.clear()
-        assert strategy == columns.choose_columns(
-            problem, choices.DEVICES[of[5]], of[2], 8, heavy=False, two_arrays=False
-        ), of
+        assert strategy == columns.choose_columns(Task(problem, choices.DEVICES[of[5]], of[2], 8)), of
     assert len(set(remembered)) > 20
 
 
@@ -113,7 +106,7 @@ def test_no_more_choices_are_remembered_than_the_bound(monkeypatch):
     columns._chosen.clear()
     for length in range(1000, 90000, 2000):
         problem = layout.problem_of((length, 64), 4, axis=0)
-        columns.choose_columns(problem, choices.DEVICES["H200"], 4, 8, heavy=False, two_arrays=False)
+        columns.choose_columns(Task(problem, choices.DEVICES["H200"], 4, 8))
     assert 0 < len(columns._chosen) <= 8
 
 
@@ -155,16 +148,13 @@ def test_a_choice_for_rows_is_the_same_if_it_is_remembered(itemsize, accumulator
             whole = -length * itemsize % 16  # behind each row, to its last vector's end
             for count, pad in ((3, 0), (700, 0), (700, whole), (9000, itemsize), (9000, whole)):
                 problem = rows_of(count, length, itemsize, pad)
-                chosen = selection._remembered_rows(problem, facts, itemsize, accumulator, heavy, two_arrays)
-                expected = rows.choose_rows(
-                    problem, facts, itemsize=itemsize, accumulator_bytes=accumulator, heavy=heavy, two_arrays=two_arrays
-                )
-                assert chosen == expected, (length, count, pad)
+                task = Task(problem, facts, itemsize, accumulator, heavy, two_arrays)
+                assert selection._remembered_rows(task) == rows.choose_rows(task), (length, count, pad)
 
 
 def test_no_more_choices_for_rows_are_remembered_than_the_bound(monkeypatch):
     monkeypatch.setattr(selection, "_MOST_CHOICES", 8)
     selection._chosen.clear()
     for length in range(1000, 90000, 2000):
-        selection._remembered_rows(rows_of(3, length, 4, 0), choices.DEVICES["H200"], 4, 8, False, False)
+        selection._remembered_rows(Task(rows_of(3, length, 4, 0), choices.DEVICES["H200"], 4, 8))
     assert 0 < len(selection._chosen) <= 8

@@ -12,6 +12,7 @@ from lowlevel_reduce.operators import resolve
 from lowlevel_reduce.strategy import columns as column_policy
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import whole
+from lowlevel_reduce.strategy.base import Task
 from lowlevel_reduce.strategy.selection import needs_many_registers, request_of, select, why
 from lowlevel_reduce.strategy.stubs import OperatorText, kernel_sources, row_kernel_source, with_twins
 
@@ -209,7 +210,8 @@ def rows_of(rows, length, itemsize, axis, strides=None):
 
 
 def choose_rows(problem, facts, itemsize, accumulator_bytes, **options):
-    return row_policy.choose_rows(problem, facts, itemsize=itemsize, accumulator_bytes=accumulator_bytes, **options)
+    sizes = {name: options.pop(name) for name in ("heavy", "two_arrays") if name in options}
+    return row_policy.choose_rows(Task(problem, facts, itemsize, accumulator_bytes, **sizes), **options)
 
 
 @pytest.mark.parametrize("facts", [HOPPER, TURING, BLACKWELL])

@@ -7,7 +7,7 @@ from lowlevel_reduce.strategy import columns as column_policy
 from lowlevel_reduce.strategy import fields, row_bounds, row_times
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import whole as policy
-from lowlevel_reduce.strategy.base import Loads, Tile
+from lowlevel_reduce.strategy.base import Loads, Task, Tile
 from lowlevel_reduce.strategy.column_cuts import Cut, loads_of, places_of
 from lowlevel_reduce.strategy.columns import Way
 from lowlevel_reduce.strategy.whole import DeviceFacts
@@ -95,8 +95,8 @@ def test_units_of_a_slot(accumulator, slot):
 # Rows
 
 
-def choose(problem, facts=HOPPER, *, itemsize=4, accumulator=8, **options):
-    return row_policy.choose_rows(problem, facts, itemsize=itemsize, accumulator_bytes=accumulator, **options)
+def choose(problem, facts=HOPPER, *, itemsize=4, accumulator=8, heavy=False, **options):
+    return row_policy.choose_rows(Task(problem, facts, itemsize, accumulator, heavy), **options)
 
 
 def test_rows_of_more_than_a_leaf_are_not_short():
@@ -198,12 +198,12 @@ def test_rows_that_multiprocessors_share_badly(rows, leaves, uneven):
     ("rows", "leaves", "cut"), [(263, 9, True), (264, 9, False), (1056, 95, False), (1056, 96, True)]
 )
 def test_rows_that_are_cut_into_tiles(rows, leaves, cut):
-    problem = rows_of(rows, leaves * 1024)
-    options = {"narrow": True, "two_arrays": False}
-    assert (row_policy._why_cut(problem, HOPPER, 4, leaves, **options) is not None) is cut
+    task = Task(rows_of(rows, leaves * 1024), HOPPER, 4, 8)
+    assert (row_policy._why_cut(task, leaves) is not None) is cut
     if rows == 1056:
-        assert row_policy._why_cut(problem, HOPPER, 4, leaves, narrow=False, two_arrays=False) is None
-        assert row_policy._why_cut(problem, HOPPER, 4, leaves, narrow=True, two_arrays=True) is None
+        assert row_policy._why_cut(task._replace(heavy=True), leaves) is None
+        assert row_policy._why_cut(task._replace(accumulator_bytes=9), leaves) is None
+        assert row_policy._why_cut(task._replace(two_arrays=True), leaves) is None
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_warp_for_each_leaf(rows, length, way):
 @pytest.mark.parametrize(("rows", "many"), [(2111, False), (2112, True)])
 def test_many_rows_at_any_address(rows, many):
     problem = rows_of(rows, 3001)
-    assert row_policy._are_many_at_any_address(problem, HOPPER, 4, two_arrays=False) is many
+    assert row_policy._are_many_at_any_address(Task(problem, HOPPER, 4, 8)) is many
     chosen = choose(problem)
     assert (chosen.warps_of_a_row, chosen.in_one_turn) == ((3, True) if many else (4, False))
 
@@ -235,14 +235,15 @@ def test_many_rows_at_any_address(rows, many):
 @pytest.mark.parametrize(("vector", "words"), [(1, False), (2, True), (4, True), (8, False), (16, False)])
 def test_rows_of_words(vector, words):
     itemsize = 16 // vector
-    problem = rows_of(10, 5001, itemsize, stride=5001 * itemsize + itemsize)
-    assert row_policy._takes_words(problem, vector, two_arrays=False) is (words and vector != 1)
-    whole = rows_of(10, 5008, itemsize, stride=5008 * itemsize)
-    assert not row_policy._takes_words(whole, vector, two_arrays=False)
-    if vector > 1:  # whole vectors that begin between those of the row before
-        between = rows_of(10, 5008, itemsize, stride=5009 * itemsize)
-        assert row_policy._takes_words(between, vector, two_arrays=False) is words
-    assert not row_policy._takes_words(problem, vector, two_arrays=True)
+
+    def are_many(length, stride, two_arrays=False):
+        problem = rows_of(3000, length, itemsize, stride=stride * itemsize)
+        return row_policy._are_many_at_any_address(Task(problem, HOPPER, itemsize, 8, two_arrays=two_arrays))
+
+    assert are_many(5001, 5003) is words
+    assert not are_many(5008, 5008)
+    assert are_many(5008, 5009) is words  # whole vectors that begin between those of the row before
+    assert not are_many(5001, 5003, two_arrays=True)
 
 
 def test_little_of_a_second_leaf_gets_a_warp_in_rows_at_any_address():
@@ -272,15 +273,19 @@ def test_blocks_are_small_where_there_are_few(needed, warps):
     ],
 )
 def test_tiles_of_a_row(rows, leaves, tiles):
-    assert row_policy._tiles_of_a_row(rows, leaves, HOPPER, narrow=True) == tiles
+    assert tiles_of_a_row(rows, leaves, HOPPER) == tiles
+
+
+def tiles_of_a_row(rows, leaves, facts, *, narrow=True):
+    return row_policy._tiles_of_a_row(Task(rows_of(rows, leaves * 1024), facts, 4, 8 if narrow else 16), leaves)
 
 
 def test_tiles_of_a_row_of_wide_accumulators():
     newer = HOPPER._replace(compute_capability=(10, 0))
     for facts, narrow, warps in ((HOPPER, False, 10), (newer, True, 10), (newer, False, 8)):
-        assert row_policy._tiles_of_a_row(3000, 10, facts, narrow=narrow) == (warps, 1)
-    assert row_policy._tiles_of_a_row(3000, 11, HOPPER, narrow=False) == (8, 1)
-    assert row_policy._tiles_of_a_row(1000, 32, ADA, narrow=True) == (16, 1)
+        assert tiles_of_a_row(3000, 10, facts, narrow=narrow) == (warps, 1)
+    assert tiles_of_a_row(3000, 11, HOPPER, narrow=False) == (8, 1)
+    assert tiles_of_a_row(1000, 32, ADA) == (16, 1)
 
 
 @pytest.mark.parametrize(("rows", "folders"), [(396, 396), (397, 397 // 4 // 16 + 1)])
@@ -366,7 +371,7 @@ def test_modelled_times():
 
 @pytest.mark.parametrize(("accumulator", "heavy", "resident"), [(16, False, 3), (17, False, 2), (4, True, 2)])
 def test_blocks_of_columns_on_a_multiprocessor(accumulator, heavy, resident):
-    chosen = column_policy.choose_columns(columns_of(5000, 64), HOPPER, 4, accumulator, heavy=heavy, two_arrays=False)
+    chosen = column_policy.choose_columns(Task(columns_of(5000, 64), HOPPER, 4, accumulator, heavy))
     assert chosen.resident_blocks == resident
 
 
@@ -402,7 +407,7 @@ def test_columns_whose_loads_are_aligned(columns, stride, aligned):
 
 def test_kernels_whose_threads_have_a_column_each_are_not_wide():
     """However large an element is: there is no other kernel."""
-    chosen = column_policy.choose_columns(columns_of(1 << 16, 4096, 16), HOPPER, 16, 16, heavy=False, two_arrays=False)
+    chosen = column_policy.choose_columns(Task(columns_of(1 << 16, 4096, 16), HOPPER, 16, 16))
     assert (chosen.loads[0], chosen.wide, chosen.aligned) == (1, False, False)
 
 
@@ -435,7 +440,7 @@ def ways_of(length, columns, *, itemsize=4, accumulator=8, wide=False):
     """Return what the ways of one kernel have in common, as if its loads were the fastest, and the ways."""
     loads = loads_of(itemsize, accumulator, wide=wide)
     problem = columns_of(length, columns, itemsize)
-    ways = column_policy.ways(problem, HOPPER, itemsize, accumulator, heavy=False, two_arrays=False)
+    ways = column_policy.ways(Task(problem, HOPPER, itemsize, accumulator))
     found = [(way, of) for way, of in ways if of.loads == loads]
     return found[0][1]._replace(slower=1.0), [way for way, _ in found]
 
@@ -471,7 +476,8 @@ def test_ways_to_cut_columns():
 
 
 def folded_by(parts, making, *, threads=256, columns=32, resident=3, facts=HOPPER, **options):
-    of = ways_of(1 << 17, 1000)[0]._replace(resident=resident, facts=facts)
+    of = ways_of(1 << 17, 1000)[0]
+    of = of._replace(resident=resident, task=of.task._replace(facts=facts))
     cut = Cut(Tile(columns, 64, 1), threads, columns, 64, columns, (1.0,), 0.0, 0.0)
     return column_policy._folded_by(cut, of, parts, making, **options)
 
@@ -544,8 +550,7 @@ def test_modelled_costs_of_all_columns_of_an_array_and_of_short_ones():
 @pytest.mark.parametrize("narrow", [True, False])
 def test_rows_in_runs_of_whole_vectors_are_mapped_like_contiguous_ones(shape, axis, narrow):
     def mapped(problem):
-        sizes = {"itemsize": 4, "accumulator_bytes": 8 if narrow else 24, "heavy": not narrow}
-        way = row_policy.choose_rows(problem, HOPPER, **sizes)
+        way = row_policy.choose_rows(Task(problem, HOPPER, 4, 8 if narrow else 24, heavy=not narrow))
         return way.name, way.blocks, way.warps_of_a_row, way.parts, way.folders, way.warps, way.cluster
 
     runs = layout.problem_of(shape, 4, axis=axis)

@@ -4,6 +4,7 @@ import pytest
 
 from lowlevel_reduce import layout
 from lowlevel_reduce.strategy import rows, whole
+from lowlevel_reduce.strategy.base import Task
 
 pytestmark = pytest.mark.usefixtures("without_elements")
 
@@ -32,9 +33,9 @@ def test_residency_of_rows(length, itemsize, accumulator_bytes, resident):
     shape = (1 << 20, length)
     strides = layout.contiguous_strides(shape, itemsize)
     problem = layout.problem_of(shape, itemsize, axis=1, strides_bytes=strides)
-    chosen = rows.choose_rows(problem, FACTS, itemsize=itemsize, accumulator_bytes=accumulator_bytes)
+    chosen = rows.choose_rows(Task(problem, FACTS, itemsize, accumulator_bytes))
     assert chosen.resident_blocks == resident
-    heavy = rows.choose_rows(problem, FACTS, itemsize=itemsize, accumulator_bytes=accumulator_bytes, heavy=True)
+    heavy = rows.choose_rows(Task(problem, FACTS, itemsize, accumulator_bytes, heavy=True))
     assert heavy.resident_blocks * heavy.most_warps == 16
 
 
@@ -47,7 +48,5 @@ def test_residency_of_two_arrays(length, accumulator_bytes, warps):
     problem = layout.problem_of(
         (1 << 14, length), 4, axis=1, strides_bytes=strides, second_strides_bytes=strides, second_itemsize=4
     )
-    chosen = rows.choose_rows(
-        problem, FACTS, itemsize=4, accumulator_bytes=accumulator_bytes, heavy=True, two_arrays=True
-    )
+    chosen = rows.choose_rows(Task(problem, FACTS, 4, accumulator_bytes, heavy=True, two_arrays=True))
     assert chosen.resident_blocks * chosen.most_warps == warps

@@ -4,14 +4,16 @@ python -m benchmarks.profile.parts_steps [--json FILE] [--rounds 100] [--early]
 
 Two processes, a GPU each, sum 1e6 and 16e6 floats, and take the logsumexp of 64 rows of 151,936 bfloat16. Graphs of
 nothing but the partials, of partials and gather, of these and the fold, of the gather alone, and of the fold alone;
-beside them torch's sum, its all_reduce, and both. Every time is from the replay to a value on the host, taken in turn
-after a barrier, in an order drawn for each round, alike on both ranks, since each way leaves another part of the array
-in the cache. What the read costs by itself is timed as well.
+beside them torch's sum, its all_reduce, and all that it takes for the same. Every time is from the replay to a value on
+the host, taken in turn after a barrier, in an order drawn for each round, alike on both ranks, since each way leaves
+another part of the array in the cache. What the read costs by itself is timed as well. Then the same steps without
+graphs: how long the host takes until each has returned, and until the stream is done.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
 import random
@@ -25,7 +27,7 @@ from typing import Any
 
 import lowlevel_reduce as lr
 from benchmarks.profile.parts import joined
-from benchmarks.profile.parts_table import ROWS, VOCABULARY, captured, part_of, slice_of
+from benchmarks.profile.parts_table import ROWS, VOCABULARY, captured, part_of, slice_of, torch_logsumexp
 from lowlevel_reduce.parts import fold
 from lowlevel_reduce.parts.local import launch_all
 
@@ -80,6 +82,27 @@ def timed(
     return {name: round(statistics.median(times), 2) for name, times in samples.items()}
 
 
+def on_the_host(
+    torch: Any, steps: Steps, side: Any, rounds: int, meet: Callable[[], None]
+) -> dict[str, tuple[float, float]]:
+    """Return for each step the medians until it has returned, and until the stream is done, in microseconds."""
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
+    order, drawn = list(steps), random.Random(0)
+    with torch.cuda.stream(side):
+        for number in range(WARM + rounds):
+            drawn.shuffle(order)
+            for name in order:
+                meet()
+                begin = time.perf_counter_ns()
+                steps[name]()
+                returned = time.perf_counter_ns()
+                side.synchronize()
+                times = ((returned - begin) / 1e3, (time.perf_counter_ns() - begin) / 1e3)
+                samples[name] += [times] if number >= WARM else []
+    medians = {name: [statistics.median(each) for each in zip(*times, strict=True)] for name, times in samples.items()}
+    return {name: (round(each[0], 1), round(each[1], 1)) for name, each in medians.items()}
+
+
 def _sums(torch: Any, distributed: Any, rank: int, elements: int, side: Any) -> tuple[Steps, Callable[[], Any]]:
     x = part_of(torch, rank, lr.shard_lengths(elements, "float32", 2)[rank])
     out, total = torch.zeros((), device="cuda"), torch.zeros((), device="cuda")
@@ -100,23 +123,33 @@ def _sums(torch: Any, distributed: Any, rank: int, elements: int, side: Any) -> 
     return our_steps(launch, x, out) | theirs, out.item
 
 
-def _logsumexps(torch: Any, rank: int, side: Any) -> tuple[Steps, Callable[[], Any]]:
+def _logsumexps(torch: Any, distributed: Any, rank: int, side: Any) -> tuple[Steps, Callable[[], Any]]:
     x = slice_of(torch, rank, lr.shard_lengths(VOCABULARY, "bfloat16", 2)[rank])
     out = torch.zeros(ROWS, dtype=torch.bfloat16, device="cuda")
     options: dict[str, Any] = {"length": VOCABULARY, "dtype": "bfloat16", "shape": tuple(x.shape), "axis": 1}
-    return our_steps(lr.distributed.plan("logsumexp", **options).bind(side), x, out), out.cpu
+    most = torch.zeros((ROWS, 1), device="cuda")
+    made = [x]  # what graphs write lives as long as they do
+
+    def torch_reduce() -> None:
+        distributed.all_reduce(most)
+
+    def torch_all() -> None:
+        made.append(torch_logsumexp(distributed, x))
+
+    theirs = {"torch all_reduce": torch_reduce, "torch": torch_all}
+    return our_steps(lr.distributed.plan("logsumexp", **options).bind(side), x, out) | theirs, out.cpu
 
 
 def _rank(rank: int, folder: str, rounds: int, early: bool) -> None:
     """Run one of two processes; the first writes what was measured."""
     fold.MAY_START_EARLY = early
     with joined(rank, folder) as (torch, distributed, meet):
-        found, side = {}, torch.cuda.Stream()
-        for elements in ELEMENTS:
-            steps, read = _sums(torch, distributed, rank, elements, side)
-            found[f"sum {elements}"] = timed(torch, steps, side, read, rounds, meet)
-        steps, read = _logsumexps(torch, rank, side)
-        found["logsumexp"] = timed(torch, steps, side, read, rounds, meet)
+        side, found = torch.cuda.Stream(), dict[str, Any]()
+        problems = {f"sum {elements}": functools.partial(_sums, elements=elements) for elements in ELEMENTS}
+        for name, make in (problems | {"logsumexp": _logsumexps}).items():
+            steps, read = make(torch, distributed, rank, side=side)
+            found[f"{name}, without graphs"] = on_the_host(torch, steps, side, rounds, meet)
+            found[name] = timed(torch, steps, side, read, rounds, meet)
         if rank == 0:
             (Path(folder) / "found").write_text(json.dumps(found), encoding="utf-8")
         del steps, read  # before the group ends

@@ -26,7 +26,7 @@ import lowlevel_reduce as lr
 from benchmarks.profile.parts import joined, samples_us
 from lowlevel_reduce.parts import fold
 
-__all__ = ["GOALS", "main", "rows_of", "table_of"]
+__all__ = ["GOALS", "main", "rows_of", "table_of", "torch_logsumexp"]
 
 ELEMENTS = (1_000_000, 16_000_000, 1_000_000_000)
 ROWS, VOCABULARY = 64, 151_936
@@ -153,6 +153,15 @@ def sums(torch: Any, distributed: Any, rank: int, elements: int, rounds: int, me
     return samples
 
 
+def torch_logsumexp(distributed: Any, x: Any) -> Any:
+    """Return the logsumexp of rows of which this rank has a slice, by torch's five steps."""
+    most = x.amax(dim=1, keepdim=True).float()
+    distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
+    total = (x.float() - most).exp().sum(dim=1, keepdim=True)
+    distributed.all_reduce(total)
+    return most + total.log()
+
+
 def logsumexps(
     torch: Any, distributed: Any, rank: int, rounds: int, meet: Callable[[], None], *, at_leaves: bool
 ) -> tuple[Samples, Samples]:
@@ -167,11 +176,7 @@ def logsumexps(
     expected = bits(out.view(torch.int16))
 
     def theirs() -> Any:
-        most = x.amax(dim=1, keepdim=True).float()
-        distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
-        total = (x.float() - most).exp().sum(dim=1, keepdim=True)
-        distributed.all_reduce(total)
-        return most + total.log()
+        return torch_logsumexp(distributed, x)
 
     def reduce(part: Any, **options: Any) -> Any:
         return lr.distributed.logsumexp(part, axis=1, **options)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from lowlevel_reduce.driver import captures
+from lowlevel_reduce.driver import captures, turns
 from lowlevel_reduce.driver.handle import Life, within
 from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.stream import Stream
-from lowlevel_reduce.driver.turns import exclusively
 from lowlevel_reduce.errors import CudaError
 
 __all__ = ["free_async"]
@@ -46,7 +45,9 @@ def free_async(held: Held, life: Life, context: int, home: int, device: int, of_
     if of_graph:
         captures.forget(implementation, pointer)
     if life.ended(implementation, context):
-        _free_without_context(held, device)
+        # At exit it goes with the process, in less time than a primary context takes to be made: seconds under a tool.
+        if not turns.exiting:
+            _free_without_context(held, device)
         return
     later = functools.partial(free_async, held, life, context, home, device, of_graph, stream)
     within(implementation, home, lambda: _free_in_order(held, context, of_graph, stream, later))
@@ -57,7 +58,7 @@ def _free_in_order(held: Held, context: int, of_graph: bool, stream: Stream, lat
     try:
         # Under the lock of closing: else another thread may destroy the stream between the look and the call, in which
         # the driver ends the process.
-        with exclusively():
+        with turns.exclusively():
             is_open = not stream.is_closed
             if is_open and not of_graph and captures.take(implementation, stream.handle):
                 captures.put_off(implementation, later)

@@ -11,7 +11,7 @@ from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.calls import threads
-from lowlevel_reduce.driver import Buffer, Context, Event, Graph, MemoryPool, Stream, binding, readback
+from lowlevel_reduce.driver import Buffer, Context, Event, Graph, MemoryPool, Stream, binding, readback, turns
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.ladder import RUNGS
 from lowlevel_reduce.ladder.program import kernel_source
@@ -85,6 +85,16 @@ def test_a_primary_context_that_is_needed_for_a_moment_is_let_go(driver):
         assert "allocations" not in driver.leaks()
         assert len(owners) == 1
     assert driver._state.primary(0) is None
+
+
+def test_at_exit_no_context_is_made_to_free_memory_whose_own_has_ended(driver, monkeypatch):
+    """The process ends, and its memory with it; for each piece a primary context would be made and ended."""
+    owner = Context.create()
+    buffer = Buffer.allocate_async(100, Stream.create(owner))
+    owner.close()
+    monkeypatch.setattr(turns, "exiting", True)
+    buffer._owned.make_quietly()
+    assert driver.calls["cuDevicePrimaryCtxRetain"] == 0
 
 
 def test_a_host_array_is_not_captured(stream):

@@ -6,7 +6,7 @@ The file is sparse, with a million ones in each of eight places, so that its rea
 ``--written`` fills it. It is read through the page cache, without O_DIRECT: reduced once before anything is timed, so
 that all of it is there, or with ``--cold`` after the cache has dropped it, before each reading. Printed are GB/s of
 `lr.reduce_large` of the file, of copies from page-locked memory alone, and of reading the file alone into such memory,
-by 4 to 16 threads in shares as the library's, or of 2 MiB into 64 MiB; and the first over the slower of the copies and
+by 8 to 16 threads in shares as the library's, or of 2 MiB into 64 MiB; and the first over the slower of the copies and
 the fastest reading: the goal is 0.9. Then where the time of one more reduction went: in the threads that read, and in
 the calling one. ``--sweep`` also reduces the file with other numbers of threads and other shares. 40 GB need as much
 free memory for the cache, and about a minute.
@@ -40,9 +40,9 @@ __all__ = ["main", "make"]
 GOAL = 0.9
 ROUNDS = 3  # of reductions, of which the median counts
 PLACES, ONES = 8, 1_000_000
-READERS = (4, 8, 16)
+READERS = (8, 12, 16)
 SMALL = 2 << 20
-SWEEP = tuple((readers, share << 20) for readers in (4, 8, 12, 16) for share in (2, 4, 8))
+SWEEP = tuple((readers, share << 20) for readers in (8, 12, 14, 16) for share in (2, 4, 8))
 
 
 def make(path: Path, elements: int, *, written: bool) -> None:
@@ -96,14 +96,16 @@ def read_seconds(path: Path, readers: int, share_bytes: int, ring_bytes: int) ->
     with lr.Buffer.pinned(ring_bytes) as host, ThreadPoolExecutor(readers) as pool:
         ring = host.host_view().view(source.dtype)
         places = len(ring) // share * share
+        starts = iter(range(0, elements, share))  # from which threads take turns, each by one step of the interpreter
 
-        def read(start: int) -> None:
-            place = start % places
-            source.read(ring[place : place + min(share, elements - start)], start)
+        def read() -> None:
+            for start in starts:
+                place = start % places
+                source.read(ring[place : place + min(share, elements - start)], start)
 
         begin = time.perf_counter()
-        for _ in pool.map(read, range(0, elements, share)):  # raises what a thread raised
-            pass
+        for each in [pool.submit(read) for _ in range(readers)]:
+            each.result()  # raises what a thread raised
         took = time.perf_counter() - begin
     source.close()
     return took
@@ -146,14 +148,23 @@ class WatchedFeed(feed.Feed):
     def _read(self, *given: Any) -> None:
         self._timed("threads: reading", super()._read, *given)
 
-    def _new_slot(self) -> Any:
-        return self._timed("threads: making page-locked memory", super()._new_slot)
+    def _new_slot(self, *given: Any) -> Any:
+        return self._timed("threads: making page-locked memory", super()._new_slot, *given)
 
     def _next(self) -> Any:
         return self._timed("caller: waiting for threads", super()._next)
 
+    def _slot(self, *given: Any) -> Any:
+        return self._timed("threads: waiting for their copies, or making memory", super()._slot, *given)
+
+    def _is_open(self, *given: Any) -> bool:
+        return bool(self._timed("threads: waiting for room", super()._is_open, *given))
+
     def _copy(self, *given: Any) -> None:
-        self._timed("caller: starting copies", super()._copy, *given)
+        self._timed("threads: starting copies", super()._copy, *given)
+
+    def _use(self, *given: Any) -> None:
+        self._timed("caller: having pieces used", super()._use, *given)
 
 
 def watched(path: Path, *, cold: bool, **options: Any) -> dict[str, float]:

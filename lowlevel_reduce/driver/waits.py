@@ -53,11 +53,11 @@ class Waits:
         Raises
         ------
         ValueError
-            If one of them is closed.
+            If one of them, or its context, is closed.
         CudaError
             If the driver refuses.
         """
-        before, after = _scope(done), _scope(waiting)  # raises if one is closed
+        before, after = _scope(done), _scope(waiting)
         self._wait(waiting, waiting.handle, done, before, after)
 
     def of_consumer(self, handle: int, done: Stream) -> None:
@@ -66,7 +66,7 @@ class Waits:
         Raises
         ------
         ValueError
-            If the latter is closed.
+            If the latter, or its context, is closed.
         CudaError
             If the driver refuses.
         """
@@ -102,8 +102,15 @@ class Waits:
 
 
 def _scope(stream: Stream) -> AbstractContextManager[None]:
-    """Return a block in which a stream's handle means that stream: that of a default one is the current context's."""
-    return stream.context.pushed() if stream.is_default else _NOTHING
+    """Return a block in which a stream's handle means that stream: that of a default one is the current context's.
+
+    Raises ValueError if it or its context is closed: with the handle of a stream that has ended a driver may crash.
+    """
+    is_default, context = stream.is_default, stream.context
+    if is_default:
+        return context.pushed()
+    _ = context.handle
+    return _NOTHING
 
 
 class _Kept(threading.local):

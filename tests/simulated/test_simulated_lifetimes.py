@@ -97,6 +97,17 @@ def test_at_exit_no_context_is_made_to_free_memory_whose_own_has_ended(driver, m
     assert driver.calls["cuDevicePrimaryCtxRetain"] == 0
 
 
+def test_no_stream_waits_for_one_whose_context_was_closed(stream):
+    """With the handle of what a context took along a driver may crash, also where an event is there from before."""
+    other = Context.create()
+    x = lr.DeviceArray.from_numpy(np.ones(100, np.float32), Stream.create(other))
+    for _ in range(2):
+        assert float(lr.sum(x, stream=stream)) == 100
+    other.close()
+    with pytest.raises(ValueError, match="context is closed"):
+        lr.sum(x, stream=stream)
+
+
 def test_a_host_array_is_not_captured(stream):
     """The graph's replays would read host memory that may be gone."""
     x = np.ones(5, np.float32)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lowlevel_reduce.driver import Context, Device, Stream
+from lowlevel_reduce.driver import Context, Device, Stream, binding
 from lowlevel_reduce.rowops import meaning
 from lowlevel_reduce.rowops.launch import RowLaunch
 from lowlevel_reduce.rowops.operation import RowOperation
@@ -134,7 +134,11 @@ def _bound(
     parameters: dict[str, float],
     handle: int,
 ) -> tuple[RowPlan, RowLaunch]:
-    """Return the plan and the bound launch for a form of a call; loads the kernel, and compiles it if need be."""
+    """Return the plan and the bound launch for a form of a call; loads the kernel, and compiles it if need be.
+
+    Kernels stay loaded for good, few as those of built-in operations are: a graph of torch's may have launches of which
+    nothing is kept here any more, and nobody tells when it ends.
+    """
     _check_beside(operation, x, second, beside)
     context = Context.primary(Device(x.device.index))
     stream = Stream.from_handle(handle, context=context) if handle else Stream.legacy(context)
@@ -152,7 +156,9 @@ def _bound(
             parameters=parameters,
             context=context,
         )
-        return plan, plan.bind(stream)
+        launch = plan.bind(stream)
+        launch.keep_loaded(binding.selected().kept.setdefault("kernels of graphs", {}))
+        return plan, launch
 
 
 def _check_beside(

@@ -100,7 +100,7 @@ def reduce(
     GroupError
         If ranks do not ask for the same, or one of them failed: on every rank.
     TypeError, ValueError, UnsupportedError, and errors from below
-        As `lowlevel_reduce.reduce`; the other ranks get a GroupError.
+        As `lowlevel_reduce.reduce`; the other ranks get a GroupError. A ValueError if the stream is being captured.
     """
     members = group_of(group)
     asked = (length, axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map, second is None)
@@ -124,6 +124,11 @@ def reduce(
     if found is None or error is not None:
         _fail(members, error, is_exchanging=length is None and told is None)
     assert found is not None  # noqa: S101 - _fail raises
+    if found.home.is_capturing:
+        raise ValueError(
+            "a call over ranks cannot be captured, for it may exchange what it asks for, and allocates: bind "
+            "lr.distributed.plan before the capture, and call what that returns"
+        )
     with found.home.context.pushed():
         head, whole = (None, length) if length is not None else _lengths(members, request, found, initial, told)
         arrays, known = (part, beside, out), (whole, *asked[1:])
@@ -133,14 +138,13 @@ def reduce(
         if result is not None and not has_letters:
             return result
         made = _plan_of(members, request, found, whole, initial)
-        # A graph must not get the workspace of other calls.
-        place = None if found.home.is_capturing else here().place_of(found.home)
+        place = here().place_of(found.home)
         if result is None:
-            bound = made.bound_to(found.home, place)
+            bound = made.bound_to(place)
             result = _run(bound, request, found, out)
-            if is_plain and place is not None:
+            if is_plain:
                 keep(members, arrays, op, known, stream, found, bound, place)
-        if head is not None and has_letters and place is not None and can_be_sent(made):
+        if head is not None and has_letters and can_be_sent(made):
             keep(members, arrays, op, asked, stream, found, made.letter_to(place, head), place)
         return result
 
@@ -240,7 +244,7 @@ def _lengths(
     except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
         error = error or caught
     head = Head(-1 if error is not None else extent, mark)
-    if told is None and members.letter_bytes and not found.home.is_capturing:
+    if told is None and members.letter_bytes:
         told = members.letters_in(here().place_of(found.home).stream).exchange(head)
     heads = heads_of(told or members.exchange(letter_of(head, members.letter_bytes)))
     lengths = tuple(each.length for each in heads)

@@ -206,7 +206,7 @@ class DistributedPlan(Closing):
                 shape=described.shape,
                 context=context,
             )
-        self._bound: dict[int | Place, BoundDistributed] = {}
+        self._bound: dict[Place, BoundDistributed] = {}
         self._letters: dict[Place, BoundLetter] = {}
 
     @property
@@ -226,13 +226,8 @@ class DistributedPlan(Closing):
         """
         return BoundDistributed(self, Stream.of(stream).fixed())
 
-    def bound_to(self, stream: Stream, place: Place | None = None) -> BoundDistributed:
-        """Return the bound launch that is kept for a stream or, for calls that are not captured, for a thread's place.
-
-        That of a place is for calls of its thread, while its context is current.
-        """
-        if place is None:
-            return kept_of_stream(self._bound, stream.id, lambda: self.bind(stream))
+    def bound_to(self, place: Place) -> BoundDistributed:
+        """Return the bound launch that is kept for a place, for calls of its thread while its context is current."""
         return kept_of_stream(self._bound, place, lambda: BoundDistributed(self, place.stream, place))
 
     def letter_to(self, place: Place, head: Head) -> BoundLetter:

@@ -248,6 +248,23 @@ def test_device_memory_is_gathered_in_the_order_of_the_stream(op, stream, contex
     assert on_each(communicators(2, context), once, context) == [[expected] * 2] * 2
 
 
+def test_a_call_in_a_capture_is_refused_and_the_capture_goes_on(stream, context):
+    """It would allocate, which spoils the capture; a plan is bound before."""
+    (engine,) = communicators(1, context)
+    x, out = lr.DeviceArray.from_numpy(np.ones(5000, "f4"), stream), lr.DeviceArray.empty((), "f4", stream)
+    lr.sum(x, out=out, stream=stream)
+    assert float(lr.distributed.sum(x, engine, length=5000, stream=stream)) == 5000
+    with lr.Graph.capture(stream) as graph:
+        for length in (5000, None):
+            with pytest.raises(ValueError, match="a call over ranks cannot be captured"):
+                lr.distributed.sum(x, engine, length=length, stream=stream)
+        lr.sum(x, out=out, stream=stream)
+    with graph, graph.instantiate() as executable:
+        out._buffer.fill(0, stream=stream)
+        executable.launch(stream)
+        assert float(out) == 5000
+
+
 def test_the_fold_of_a_share_that_is_refused_is_an_error_of_the_driver(machine, context):
     if machine == "cuda":
         pytest.skip("it ends the context, which other tests use")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -42,11 +43,15 @@ def _softmax_backward(log: bool) -> Callable[..., Tensor]:
     return replaced
 
 
+def _rows(x: Tensor, shape: list[int]) -> Tensor:
+    """Return a tensor whose last axis has all of those of a shape, which it ends with; there may be no rows."""
+    return x.reshape(*x.shape[: x.dim() - len(shape)], math.prod(shape))
+
+
 def _layer_norm(
     x: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    axes = len(normalized_shape)
-    rows = x.reshape(*x.shape[: x.dim() - axes], -1)
+    axes, rows = len(normalized_shape), _rows(x, normalized_shape)
     flat = [None if each is None else each.reshape(-1) for each in (weight, bias)]
     out, mean, rstd = operators._layer_norm(rows, *flat, eps)
     kept = (*rows.shape[:-1], *(1,) * axes)
@@ -64,8 +69,7 @@ def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dty
 def _rms_norm(
     x: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None
 ) -> tuple[Tensor, Tensor]:
-    axes = len(normalized_shape)
-    rows = x.reshape(*x.shape[: x.dim() - axes], -1)
+    axes, rows = len(normalized_shape), _rows(x, normalized_shape)
     flat = None if weight is None else weight.reshape(-1)
     out, rstd = operators._rms_norm(rows, flat, torch.finfo(x.dtype).eps if eps is None else eps)
     return out.reshape(x.shape), rstd.reshape(*rows.shape[:-1], *(1,) * axes)
@@ -90,7 +94,8 @@ def batch_invariant(device: str = "cuda") -> Iterator[None]:
 
     What a model computes of a row then has the same bits, whatever the batch, as far as its other functions are
     invariant: matrix products of a fixed shape per row, for example. Tensors of other types than floats, and without an
-    axis, go to torch. It holds for the whole process, so for other threads too; blocks may be nested.
+    axis, go to torch, and so do sums and means that are to be of other types. It holds for the whole process, so for
+    other threads too; blocks may be nested.
 
     Parameters
     ----------
@@ -119,7 +124,7 @@ def _guarded(function: Callable[..., Any], original: Any, key: str) -> Callable[
     """Return the function, which hands what it does not take to the kernel that was there."""
 
     def replaced(keyset: Any, x: Tensor, *rest: Any, **options: Any) -> Any:
-        if not _is_ours(x):
+        if not _is_ours(x) or options.get("dtype") not in (None, *_FLOATS):
             return original.call_boxed(keyset, x, *rest, **options)
         _ours.inside = True
         try:

@@ -151,3 +151,24 @@ def test_types_that_torch_does_not_convert():
     x = torch.arange(-8, 8, dtype=torch.float32).to(torch.float8_e4m3fn)
     assert torch.equal(as_tensor(as_numpy(x)).float(), x.float())
     assert as_tensor(np.float32(3)).shape == ()
+
+
+@pytest.mark.parametrize("shape", [(0, 64), (2, 0, 64), (64,), (3, 4, 16)])
+def test_a_batch_may_be_empty_and_a_norm_of_all_axes(shape):
+    x, weight = torch.randn(shape, generator=torch.Generator().manual_seed(1)), torch.full((64,), 2.0)
+    normalized, weight = ((64,), weight) if shape[-1] == 64 else ((4, 16), weight.reshape(4, 16))
+    norms = torch.nn.functional.layer_norm, torch.nn.functional.rms_norm
+    expected = [norm(x, normalized, weight) for norm in norms]
+    with lt.batch_invariant("cpu"):
+        found = [norm(x.requires_grad_(), normalized, weight) for norm in norms]
+        found[0].sum().backward()
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(found, expected, strict=True))
+    assert x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64])
+def test_sums_of_other_types_go_to_torch(dtype):
+    x = torch.full((3, 5), 1.5)
+    expected = x.sum(0, dtype=dtype)
+    with lt.batch_invariant("cpu"):
+        assert torch.equal(x.sum(0, dtype=dtype), expected)

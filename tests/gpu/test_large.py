@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from stream_order import Order
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
@@ -165,6 +166,32 @@ def test_shares_of_a_piece_may_come_in_any_order(stream, monkeypatch):
     with feed.Feed(Watched(True, during), 4 * 4096, stream, told.append) as fed:
         fed.run(([(start, 4 * LEAF)], lambda pointer: None) for start in range(0, 12 * LEAF, 4 * LEAF))
     assert told == [4 * 4096, 8 * 4096, 12 * 4096]
+
+
+def test_a_piece_is_used_behind_its_copies_and_copied_behind_what_used_its_room(monkeypatch):
+    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
+    monkeypatch.setattr(feed, "readers_here", lambda: 2)
+    both = threading.Barrier(2)  # so that each thread takes one of a piece's two shares
+    with simulator.use("H200") as driver, lr.Context.primary() as context, context.pushed():
+        order = Order(driver)
+        with lr.Stream.create(context) as stream, lr.Buffer.allocate(4096) as target:
+
+            def use(pointer):
+                target.copy_from(lr.Buffer.from_pointer(pointer, 4096, context=context), stream=stream)
+
+            with feed.Feed(Watched(True, lambda start: both.wait(20)), 8192, stream) as fed:
+                fed.run(([(start, 2 * LEAF)], use) for start in range(0, 12 * LEAF, 2 * LEAF))
+            users = stream.handle
+    by_stream = {}
+    for place, (name, key) in enumerate(order.works):
+        if name == "cuMemcpyAsync":
+            by_stream.setdefault(key, []).append(place)
+    uses = by_stream.pop(users)
+    assert [len(copies) for copies in by_stream.values()] == [6, 6]
+    assert len(uses) == 6 > feed.ROOMS
+    for copies in by_stream.values():
+        assert all(order.before(copied, used) for copied, used in zip(copies, uses, strict=True))
+        assert all(order.before(used, copied) for used, copied in zip(uses, copies[feed.ROOMS :], strict=False))
 
 
 def test_what_a_reading_thread_raises_is_raised_and_nothing_leaks(monkeypatch):

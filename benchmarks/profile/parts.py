@@ -12,6 +12,7 @@ import argparse
 import importlib
 import json
 import os
+import random
 import sys
 import tempfile
 import time
@@ -42,12 +43,16 @@ def samples_us(
 ) -> dict[str, list[float]]:
     """Return the times of each call, taken in turn; each returns a result on the host, which must be right.
 
-    `meet` is called before each: it waits until all processes are there. A result is right if what `read` returns for
-    it, which is not timed, is `within` so much of what is expected.
+    The order is drawn for each round, alike in all processes: what a call finds in the cache and on the host depends on
+    the one before it. `meet` is called before each: it waits until all processes are there. A result is right if what
+    `read` returns for it, which is not timed, is `within` so much of what is expected.
     """
     samples: dict[str, list[float]] = {name: [] for name in calls}
+    order, drawn = list(calls), random.Random(0)
     for number in range(WARM + rounds):
-        for name, call in calls.items():
+        drawn.shuffle(order)
+        for name in order:
+            call = calls[name]
             meet()
             begin = time.perf_counter_ns()
             result = call()

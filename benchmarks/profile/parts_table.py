@@ -7,7 +7,8 @@ It needs two GPUs and torch with NCCL, and is made to take less than four minute
 a graph, beside torch's ``sum`` and ``all_reduce``, eager and captured. One process does it by ``reduce_shards`` beside
 torch's two sums and their addition. Two processes take the logsumexp of 64 rows of 151,936 bfloat16 in two slices,
 cut at leaves and in halves, beside torch's five steps. Every time is from the call to a value on the host, but of the
-rows to a synchronised result, and once more with its copy to the host, taken in turn, after a barrier.
+rows to a synchronised result, and once more with its copy to the host, taken in an order drawn for each round, after a
+barrier.
 """
 
 from __future__ import annotations

@@ -17,7 +17,12 @@ def test_calls_take_turns_after_a_meeting_and_the_first_are_not_counted(monkeypa
     calls = {name: lambda name=name: log.append(name) or 100.0 for name in ("a", "b")}
     samples = command.samples_us(calls, 100.0, 2, lambda: log.append("meet"))
     assert samples == {"a": [5.0, 5.0], "b": [5.0, 5.0]}
-    assert log == ["meet", "a", "meet", "b"] * (2 + command.WARM)
+    assert log[::2] == ["meet"] * 2 * (2 + command.WARM)
+    rounds = [tuple(log[start : start + 4][1::2]) for start in range(0, len(log), 4)]
+    assert set(rounds) == {("a", "b"), ("b", "a")}, "the order is drawn, in each round of both"
+    again, log[:] = log[:], []
+    command.samples_us(calls, 100.0, 2, lambda: log.append("meet"))
+    assert log == again, "alike in every process"
 
 
 @pytest.mark.parametrize("value", [101.0, float("nan")])

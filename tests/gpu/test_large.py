@@ -1,6 +1,8 @@
 """Arrays larger than the device: in pieces, from memory, files and iterators, with the bits of the whole."""
 
 import dataclasses
+import functools
+import itertools
 import os
 import threading
 import time
@@ -209,6 +211,57 @@ def test_what_a_reading_thread_raises_is_raised_and_nothing_leaks(monkeypatch):
             assert len(used) <= 5
             del fed
         assert not driver.leaks()
+
+
+def test_threads_that_wait_for_room_end_where_another_fails(stream, context, monkeypatch):
+    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
+    monkeypatch.setattr(feed, "readers_here", lambda: 2)
+    last, errors = threading.Event(), []
+
+    def during(start):
+        if start == feed.ROOMS * LEAF:  # of a piece that has no room until the first is used
+            last.set()
+        if start == 0:
+            last.wait(20)
+            time.sleep(0.1)
+            raise OSError("the disk is gone")
+
+    def fed():
+        with context.pushed(), pytest.raises(OSError, match="the disk is gone") as caught:
+            with feed.Feed(Watched(True, during), 4096, stream) as each:
+                each.run(([(start, LEAF)], lambda pointer: None) for start in range(0, 12 * LEAF, LEAF))
+        errors.append(caught.value)
+
+    caller = threading.Thread(target=fed, daemon=True)
+    caller.start()
+    caller.join(30)
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_of_any_length_by_any_number_of_threads(seed, stream, context, monkeypatch):
+    drawn = np.random.default_rng(seed)
+    for _ in range(5):
+        share, piece = int(drawn.choice([64, 100, 256, 1000])), int(drawn.choice([64, 128, 500, 2048]))
+        readers = int(drawn.integers(1, 9))
+        monkeypatch.setattr(feed, "SHARE_BYTES", share)
+        monkeypatch.setattr(feed, "readers_here", lambda readers=readers: readers)
+        x = np.arange(int(drawn.integers(1, 3000)), dtype=np.float32)
+        counts = drawn.integers(0, piece // 4 + 1, 4000)
+        borders = [0, *np.minimum(np.cumsum(counts), len(x))]
+        steps, found = [(int(a), int(b - a)) for a, b in itertools.pairwise(borders) if a < len(x)], []
+
+        def use(pointer, count, found=found):
+            part = np.empty(count, np.float32)
+            if count:
+                lr.Buffer.from_pointer(pointer, 4 * count, context=context).copy_to(part, stream=stream)
+                stream.synchronize()
+            found.append(part)
+
+        with feed.Feed(large.source_of(x), piece, stream) as fed:
+            fed.run(([(start, count)], functools.partial(use, count=count)) for start, count in steps)
+        assert len(found) == len(steps)
+        np.testing.assert_array_equal(np.concatenate(found), x)
 
 
 def test_files_are_closed(stream, tmp_path, monkeypatch):

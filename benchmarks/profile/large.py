@@ -154,17 +154,8 @@ class WatchedFeed(feed.Feed):
     def _next(self) -> Any:
         return self._timed("caller: waiting for threads", super()._next)
 
-    def _slot(self, *given: Any) -> Any:
-        return self._timed("threads: waiting for their copies, or making memory", super()._slot, *given)
-
-    def _is_open(self, *given: Any) -> bool:
-        return bool(self._timed("threads: waiting for room", super()._is_open, *given))
-
     def _copy(self, *given: Any) -> None:
-        self._timed("threads: starting copies", super()._copy, *given)
-
-    def _use(self, *given: Any) -> None:
-        self._timed("caller: having pieces used", super()._use, *given)
+        self._timed("caller: starting copies", super()._copy, *given)
 
 
 def watched(path: Path, *, cold: bool, **options: Any) -> dict[str, float]:

@@ -19,7 +19,7 @@ from lowlevel_reduce.operators import resolve, result_tuple
 from lowlevel_reduce.parts.chunks import check_length
 from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.parts.cut import Cut, Place
-from lowlevel_reduce.parts.feed import ROOMS, Feed, Step
+from lowlevel_reduce.parts.feed import Feed, Step
 from lowlevel_reduce.parts.fold import fold_plan
 from lowlevel_reduce.parts.local import pieces_of, rooted_for
 from lowlevel_reduce.parts.sources import Source, _in_c_order, _Pieces, chunks_source, source_of
@@ -84,7 +84,7 @@ def reduce_large(
 ) -> Any:
     """Reduce an array that need not fit into device memory; the bits are those of `lowlevel_reduce.reduce` of it.
 
-    It is read in pieces, through at most 96 MiB of page-locked memory, out of which the link copies what is read.
+    It is read in pieces, through at most 48 MiB of page-locked memory, out of which the link copies what is read.
     Contiguous arrays and files in C order are read by several threads, others are gathered by NumPy.
 
     Parameters
@@ -92,7 +92,7 @@ def reduce_large(
     x : numpy.ndarray, numpy.memmap, path of a ``.npy`` file, or list of them
         The array. Several are one, joined along their first axis.
     max_device_bytes : int, optional
-        How much device memory may be allocated, for three pieces, partials and results. By default a piece has 64 MiB.
+        How much device memory may be allocated, for pieces, partials and results. By default a piece has 64 MiB.
     progress : callable, optional
         ``progress(done, total)`` is called with bytes as they are read.
     op, axis, keepdims, dtype, accumulate, stream, nan, initial, ddof, last, map
@@ -209,11 +209,11 @@ def _piece_bytes(problem: _Problem, most: int | None) -> int:
     if most is None:
         return max(min(PIECE_BYTES, total), least, 16)
     most = integer(most, "max_device_bytes is an integer")
-    left = (most - problem.result_bytes) // (ROOMS + 1)
+    left = (most - problem.result_bytes) // 2
     if left < least:
         raise ValueError(
             f"max_device_bytes={most} is too little: the results take {problem.result_bytes} bytes, and pieces and "
-            f"partials {(ROOMS + 1) * least} or more"
+            f"partials {2 * least} or more"
         )
     return max(min(PIECE_BYTES, total, left), 16)
 
@@ -363,10 +363,10 @@ class _Rows:
             chunk *= 2
         words = problem.reduction.size(problem.types)
         needed = -(-problem.length // chunk) * columns * words
-        if self.most is not None and needed > self.most - problem.result_bytes - ROOMS * self.piece_bytes:
+        if self.most is not None and needed > self.most - problem.result_bytes - self.piece_bytes:
             raise ValueError(
                 f"max_device_bytes={self.most} is too little: the partials of {columns} rows of {problem.length} "
-                f"elements take {needed} bytes beside {ROOMS} pieces of {self.piece_bytes}"
+                f"elements take {needed} bytes beside pieces of {self.piece_bytes}"
             )
         return chunk, fits // chunk * chunk
 

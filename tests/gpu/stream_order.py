@@ -32,7 +32,7 @@ class Order:
     """
 
     def __init__(self, driver: SimulatedDriver) -> None:
-        self._driver, self._lock = driver, threading.Lock()
+        self._driver = driver
         self._has: dict[Key, set[int]] = {}
         self._events: dict[int, tuple[Key, frozenset[int]]] = {}
         self._synchronized: set[int] = set()
@@ -75,8 +75,7 @@ class Order:
         def noted(*each: Any) -> Any:
             result = call(*each)
             if not int(result[0]):
-                with self._lock:
-                    note(*each)
+                note(*each)
             return result
 
         self._driver._functions[name] = noted

@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 import pytest
-from stream_order import Order
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
@@ -170,32 +169,6 @@ def test_shares_of_a_piece_may_come_in_any_order(stream, monkeypatch):
     assert told == [4 * 4096, 8 * 4096, 12 * 4096]
 
 
-def test_a_piece_is_used_behind_its_copies_and_copied_behind_what_used_its_room(monkeypatch):
-    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
-    monkeypatch.setattr(feed, "readers_here", lambda: 2)
-    both = threading.Barrier(2)  # so that each thread takes one of a piece's two shares
-    with simulator.use("H200") as driver, lr.Context.primary() as context, context.pushed():
-        order = Order(driver)
-        with lr.Stream.create(context) as stream, lr.Buffer.allocate(4096) as target:
-
-            def use(pointer):
-                target.copy_from(lr.Buffer.from_pointer(pointer, 4096, context=context), stream=stream)
-
-            with feed.Feed(Watched(True, lambda start: both.wait(20)), 8192, stream) as fed:
-                fed.run(([(start, 2 * LEAF)], use) for start in range(0, 12 * LEAF, 2 * LEAF))
-            users = stream.handle
-    by_stream = {}
-    for place, (name, key) in enumerate(order.works):
-        if name == "cuMemcpyAsync":
-            by_stream.setdefault(key, []).append(place)
-    uses = by_stream.pop(users)
-    assert [len(copies) for copies in by_stream.values()] == [6, 6]
-    assert len(uses) == 6 > feed.ROOMS
-    for copies in by_stream.values():
-        assert all(order.before(copied, used) for copied, used in zip(copies, uses, strict=True))
-        assert all(order.before(used, copied) for used, copied in zip(uses, copies[feed.ROOMS :], strict=False))
-
-
 def test_what_a_reading_thread_raises_is_raised_and_nothing_leaks(monkeypatch):
     monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
 
@@ -211,31 +184,6 @@ def test_what_a_reading_thread_raises_is_raised_and_nothing_leaks(monkeypatch):
             assert len(used) <= 5
             del fed
         assert not driver.leaks()
-
-
-def test_threads_that_wait_for_room_end_where_another_fails(stream, context, monkeypatch):
-    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
-    monkeypatch.setattr(feed, "readers_here", lambda: 2)
-    last, errors = threading.Event(), []
-
-    def during(start):
-        if start == feed.ROOMS * LEAF:  # of a piece that has no room until the first is used
-            last.set()
-        if start == 0:
-            last.wait(20)
-            time.sleep(0.1)
-            raise OSError("the disk is gone")
-
-    def fed():
-        with context.pushed(), pytest.raises(OSError, match="the disk is gone") as caught:
-            with feed.Feed(Watched(True, during), 4096, stream) as each:
-                each.run(([(start, LEAF)], lambda pointer: None) for start in range(0, 12 * LEAF, LEAF))
-        errors.append(caught.value)
-
-    caller = threading.Thread(target=fed, daemon=True)
-    caller.start()
-    caller.join(30)
-    assert len(errors) == 1
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -40,7 +40,11 @@ def context():
 
 @pytest.fixture
 def page(context, monkeypatch):
-    """Return a function that makes the page of a simulated run, or of one that believes that it was on a GPU."""
+    """Return a function that makes the page of a simulated run, or of one that believes that it was on a GPU.
+
+    Its pictures are drawn if they are asked for, which takes most of its time: else an empty one stands for each.
+    """
+    drawing = pictures.inline_svg
 
     def climb(rungs, options, session, title):
         assert session.simulated
@@ -49,7 +53,8 @@ def page(context, monkeypatch):
             raise UnsupportedError("the <simulator> lacks this")
         return [Result(rungs[0], fake.counted(rungs[0]))]
 
-    def make(*, simulated, disassemble=lambda *_: SASS):
+    def make(*, simulated, disassemble=lambda *_: SASS, drawn=False):
+        monkeypatch.setattr(pictures, "inline_svg", drawing if drawn else lambda figure, name: "<svg></svg>")
         facts = KernelFacts(registers=41, shared_bytes=1040, spill_bytes=0, cubin=b"")
         monkeypatch.setattr(report, "rung_resources", lambda rung, *_, **__: {f"{rung.id}_kernel": facts})
         monkeypatch.setattr(sass, "disassemble", disassemble)
@@ -286,7 +291,7 @@ def test_what_would_be_fetched_is_found():
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_the_page_holds_everything_and_fetches_nothing(page, simulated):
-    text = page(simulated=simulated)
+    text = page(simulated=simulated, drawn=True)
     parsed = Page(text)
     assert fetched(text) == []
     assert not parsed.all("script")
@@ -340,9 +345,9 @@ def test_the_page_without_a_disassembler_says_what_is_missing(page, monkeypatch)
 
 
 def test_the_page_of_a_gpu_says_that_its_counters_are_simulated(page):
-    assert "of a simulated run of 65,539 elements" in page(simulated=False)
     assert "of a simulated run" not in page(simulated=True)
     text = page(simulated=False)
+    assert "of a simulated run of 65,539 elements" in text
     assert text.count("Not counted: the &lt;simulator&gt; lacks this") == 1
     cells = Page(text).cells
     assert cells[cells.index("instructions by class: float") + 1] == "12"
@@ -398,7 +403,7 @@ REAL = {
 def test_files_of_a_real_run_with_all_that_a_record_may_lack(page, context, monkeypatch, tmp_path):
     usual = fake.timed
     monkeypatch.setattr(fake, "timed", lambda rung: usual(rung, **REAL.get(rung.id, {})))
-    text = page(simulated=False)
+    text = page(simulated=False, drawn=True)
     parsed = Page(text)
     shown = {rung.id: parsed.cells[13 * i : 13 * i + 8] for i, rung in enumerate(fake.RUNGS.values()) if i < 2}
     assert shown["fast"] == ["fast", "–", "–", "–", "97", "–", "5.0e-04", "right"]
@@ -431,7 +436,7 @@ def test_a_run_of_which_nothing_was_timed_still_has_its_page(page, monkeypatch):
 @pytest.mark.parametrize("simulated", [True, False])
 def test_a_browser_shows_table_and_pictures(page, tmp_path, simulated):
     file, picture = tmp_path / "ladder.html", tmp_path / "shot.png"
-    file.write_text(page(simulated=simulated), encoding="utf-8")
+    file.write_text(page(simulated=simulated, drawn=True), encoding="utf-8")
     parsed = Page(browser.run(file.as_uri(), tmp_path, "--dump-dom").stdout)
     assert len(parsed.all("figure")) == 2 + 3 + len(fake.RUNGS) - 1
     assert parsed.cells[0] == "slow"

@@ -9,13 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import threading
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lowlevel_reduce import NoCompilerError, compiler
 from lowlevel_reduce.compiler import program
 from lowlevel_reduce.compiler.cache import VARIABLE, DiskCache, open_cache
+from lowlevel_reduce.compiler.program import Cubin
 
 __all__ = ["DIRECTORY", "forget_the_oldest", "listing", "use_kept_kernels"]
 
@@ -36,8 +40,21 @@ def use_kept_kernels(patch: pytest.MonkeyPatch) -> None:
         cache = open_cache()
         return DiskCache(directory, limit_bytes=None) if cache and cache.directory == directory else cache
 
+    compile_now, locks, begun = program._compile, defaultdict[str, threading.Lock](threading.Lock), set[str]()
+
+    def compile_once(job: Any, cache: DiskCache | None) -> Cubin:
+        """Compile, or wait for the thread that compiles the same: ranks in threads need their kernels all at once."""
+        if cache is None or cache.directory != directory:
+            return compile_now(job, cache)
+        name = program._entry_name(job, None)
+        with locks[name]:
+            found = program._from_cache(job, cache) if name in begun else None
+            begun.add(name)
+            return found or compile_now(job, cache)
+
     patch.setenv(VARIABLE, directory)
     patch.setattr(program, "open_cache", opened)
+    patch.setattr(program, "_compile", compile_once)
 
 
 def listing(cubin: bytes) -> str:

@@ -11,6 +11,9 @@ all
 soak
     What is marked soak alone: endurance, long fuzzing, installations.
 
+A parameter of several things, such as an operator over a type, may name in `factors` the attributes that are what a
+sample shows: then each of their values is shown once, and not each object.
+
 A test that goes through many things by itself, kernels or types, takes some of them in the tiers check and test, which
 the fixture `few` chooses: the cases of a function take turns, so that together they go through all. A test that
 disturbs something at each of its steps disturbs every third there, which the fixture `steps` counts, in turn as well.
@@ -152,7 +155,15 @@ def values_of(item: pytest.Item) -> list[Value]:
     call = getattr(item, "callspec", None)
     if call is None:
         return []
-    return [(name, spelled(value)) for name, value in call.params.items() if name not in NOT_FACTORS]
+    return [pair for name, value in call.params.items() if name not in NOT_FACTORS for pair in factors_of(name, value)]
+
+
+def factors_of(name: str, value: object) -> list[Value]:
+    """Return what a parameter's value shows: itself, or those of its attributes that it names as its factors."""
+    names = getattr(value, "factors", None)
+    if not isinstance(names, tuple):
+        return [(name, spelled(value))]
+    return [(each, spelled(getattr(value, each))) for each in names]
 
 
 def spelled(value: object) -> str:

@@ -16,8 +16,8 @@ FEW_WIDTHS = [3, 4, 16, 33, 99, 129]
 
 
 @pytest.mark.parametrize("length", [1500, 2048, 4099])
-def test_float32(stream, cut, length):
-    for width in cut(WIDTHS, FEW_WIDTHS):
+def test_float32(stream, cut, few, length):
+    for width in few(cut(WIDTHS, FEW_WIDTHS), 4):
         x = values("float32", (length, width))
         check(x, stream, 0)
         check(x, stream, 0, offset=4)

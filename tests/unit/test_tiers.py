@@ -79,6 +79,22 @@ def test_a_test_that_is_skipped_shows_nothing():
     assert names(tiers.chosen(items, "test")) == ["test_a[max]"]
 
 
+def test_a_case_of_several_things_shows_each_of_them_once():
+    def case(op, dtype):
+        return SimpleNamespace(factors=("op", "dtype"), op=op, dtype=dtype, id=f"{op}-{dtype}")
+
+    names_, types = ["sum", "max", "min"], ["f2", "f4", "f8", "i4"]
+    items = [Item("test_all", case=case(op, dtype)) for op in names_ for dtype in types]
+    kept = [item.callspec.params["case"] for item in tiers.chosen(items, "test")]
+    assert {each.op for each in kept} == set(names_)
+    assert {each.dtype for each in kept} == set(types)
+    assert len(kept) == len(types)
+    plain = Item("test_plain", op="sum", dtype="f4")
+    assert tiers.shown_by(plain) - {("function", plain.nodeid.split("[")[0])} < set(
+        itertools.chain.from_iterable(tiers.values_of(item) for item in items)
+    ), "the same values, whoever names them"
+
+
 def test_where_a_test_runs_is_no_value():
     items = [Item("test_a", machine="cuda"), Item("test_a", machine="simulated")]
     assert len(tiers.chosen(items, "test")) == 1

@@ -10,7 +10,7 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator, tree
-from lowlevel_reduce.arrays import libraries
+from lowlevel_reduce.arrays import device_array, libraries
 from lowlevel_reduce.arrays.results import Cell
 from lowlevel_reduce.driver import Context, Graph, Stream
 
@@ -143,3 +143,40 @@ def test_an_output_whose_memory_was_taken_away_is_refused(theirs, times):
     gone = types.SimpleNamespace(shape=X.shape, dtype=X.dtype, pointer=0)
     with pytest.raises(ValueError, match="not memory that the driver knows"):
         lr.rms_norm(x, eps=1e-6, out=fake_torch.Tensor(gone, strides=(40, 1)))
+
+
+def by_a_protocol(array, member):
+    """Return an object that has nothing but one protocol of a device array."""
+    names = ("__dlpack__", "__dlpack_device__") if member == "__dlpack__" else (member,)
+    return type("ByProtocol", (), {name: property(lambda _, name=name: getattr(array, name)) for name in names})()
+
+
+PROTOCOLS = ("__dlpack__", "__cuda_array_interface__")
+
+
+@pytest.mark.parametrize("member", PROTOCOLS)
+@pytest.mark.parametrize("name", CALLS)
+def test_an_array_that_has_a_protocol_alone(place, machine, monkeypatch, name, member):
+    """It tells no shape and no type before it is asked for its memory."""
+    function, _ = CALLS[name]
+    with place.context.pushed():
+        x, w, t = (lr.DeviceArray.from_numpy(each, place) for each in (X, WEIGHT, TARGET))
+        if machine == "simulated":  # whose memory cuda.core does not know: the protocol's answer is made by hand
+            monkeypatch.setattr(
+                device_array, "foreign_view",
+                lambda _, stream: device_array.ArrayView(x.pointer, x.shape, None, x.dtype, readonly=True, owner=x),
+            )  # fmt: skip
+        for way in ({}, {"stream": place}):
+            got = function(by_a_protocol(x, member), w, t, **way)
+            expected = function(x, w, t, **way)
+            pairs = zip(*(each if isinstance(each, tuple) else (each,) for each in (got, expected)), strict=True)
+            assert all(one.numpy().tobytes() == other.numpy().tobytes() for one, other in pairs)
+
+
+def test_what_has_neither_a_shape_nor_a_protocol_is_no_array(place):
+    with place.context.pushed():
+        for wrong in ([1.0, 2.0], None, 3.0):
+            with pytest.raises(TypeError, match="is no array"):
+                lr.softmax(wrong)
+            with pytest.raises(TypeError, match="is no array"):
+                lr.rms_norm(wrong)

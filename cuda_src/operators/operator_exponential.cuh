@@ -88,3 +88,17 @@ template <class In, class Acc, class Out> struct SoftmaxStats : ExponentialsOf<I
         return finish(SoftmaxStats::identity(), row, k);
     }
 };
+
+// The same with the sum of the others' exponentials alone, of which the logarithm of one and it keeps all digits.
+template <class In, class Acc, class Out> struct SoftmaxRest : ExponentialsOf<In, Acc, Out> {
+    static constexpr int results = 2;
+    template <class R> static __device__ __forceinline__ Out finish(Exponentials<Acc> a, const R&, int k)
+    {
+        if (a.max != a.max || a.rest != a.rest) return quiet_nan<Out>();
+        return narrow<Out>(k == 0 ? a.max + Acc(0) : a.rest);
+    }
+    template <class R> static __device__ __forceinline__ Out empty(const R& row, int k)
+    {
+        return finish(SoftmaxRest::identity(), row, k);
+    }
+};

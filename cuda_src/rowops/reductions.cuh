@@ -97,7 +97,8 @@ struct Both : Operator<typename A::Input, WordsOf<typename A::Accumulator, typen
 // A reduction as row operations fold it: with a fold of whole vectors, to the same bits, where that is cheaper.
 template <class Op> struct InRows : Op {};
 // Of two elements the sum beside the larger is the exponential itself.
-template <class In, class Out> struct InRows<SoftmaxStats<In, float32, Out>> : SoftmaxStats<In, float32, Out> {
+template <class Op> struct InPairs : Op {
+    using In = typename Op::Input;
     using E = Exponentials<float32>;
     static constexpr bool folds_whole_vectors = true;
     static __device__ __forceinline__ E fold_packed(uint4 v)
@@ -111,9 +112,11 @@ template <class In, class Out> struct InRows<SoftmaxStats<In, float32, Out>> : S
             const float32 x = widen<float32>(u.elements[2 * i]), y = widen<float32>(u.elements[2 * i + 1]);
             pairs[i] = {extreme<true>(x, y), decay(x - y)};
         }
-        return fold_array<InRows, V / 2>(pairs);
+        return fold_array<InPairs, V / 2>(pairs);
     }
 };
+template <class In, class Out> struct InRows<SoftmaxStats<In, float32, Out>> : InPairs<SoftmaxStats<In, float32, Out>> {};
+template <class In, class Out> struct InRows<SoftmaxRest<In, float32, Out>> : InPairs<SoftmaxRest<In, float32, Out>> {};
 
 // The fold of nothing, for operations that need no result of a row.
 template <class In> struct NoReduction : Operator<In, uint32, Unused> {

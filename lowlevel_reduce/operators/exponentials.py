@@ -13,7 +13,7 @@ from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row,
 from lowlevel_reduce.operators.rounding import round_to
 from lowlevel_reduce.operators.sums import float_rule
 
-__all__ = ["LOGSUMEXP", "SOFTMAX_STATS"]
+__all__ = ["LOGSUMEXP", "SOFTMAX_REST", "SOFTMAX_STATS"]
 
 LOG2_E = 1.4426950408889634
 
@@ -45,6 +45,12 @@ def _softmax_stats(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
     largest, total = (np.where(nan, field.dtype.type(np.nan), field) for field in fields)
     largest = largest + largest.dtype.type(0.0)  # zero becomes +0.0: which zero is the maximum depends on the order
     return round_to(largest, types.result_dtype), round_to(total + total.dtype.type(1.0), types.result_dtype)
+
+
+def _softmax_rest(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
+    nan = np.isnan(fields[0]) | np.isnan(fields[1])
+    largest, rest = (np.where(nan, field.dtype.type(np.nan), field) for field in fields)
+    return round_to(largest + largest.dtype.type(0.0), types.result_dtype), round_to(rest, types.result_dtype)
 
 
 def _rule(name: str) -> Callable[[ElementType], TypeRule]:
@@ -91,3 +97,15 @@ SOFTMAX_STATS = _exponentials(
     ulps=2.0,
     relative=5.0,
 )
+
+SOFTMAX_REST = _exponentials(
+    "softmax_rest",
+    "SoftmaxRest",
+    finish=_softmax_rest,
+    empty=(-np.inf, -1.0),
+    result_names=("max", "rest"),
+    ulps=2.0,
+    relative=5.0,
+)
+"""As `SOFTMAX_STATS`, with the sum of the others' exponentials alone: the largest element's 1 is not added, by which a
+small sum would lose digits. It is for row operations, and has no function of its own."""

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from lowlevel_reduce.operators.exponentials import SOFTMAX_REST
 from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
 
 __all__ = [
+    "LOSS",
+    "LSE",
     "MEAN_OF_LOSSES",
     "cross_entropy_gradient_of",
     "cross_entropy_of",
@@ -21,11 +24,12 @@ __all__ = [
 ]
 
 
-def _stats(scaled: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _stats(log: bool, scaled: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the reductions of ``scale * x``, and their terms in NumPy; without a scale the elements themselves."""
+    names, operator = ("largest, rest", SOFTMAX_REST) if log else ("largest, total", "softmax_stats")
     if not scaled:
-        return {"largest, total": "softmax_stats"}, {}
-    return {"largest, total": ("softmax_stats", "x * scale")}, {"largest": lambda v: v.x * v.scale}
+        return {names: operator}, {}
+    return {names: (operator, "x * scale")}, {"largest": lambda v: v.x * v.scale}
 
 
 # Of a row whose largest element is infinite or NaN all is NaN, as in torch: the sum of exponentials says nothing then.
@@ -51,10 +55,10 @@ def _exp(x: Any) -> Any:
     return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
 
 
-def _log(x: Any) -> Any:
-    """Return ``log(x)``, in the same way."""
+def _log1p(x: Any) -> Any:
+    """Return ``log(1 + x)``, in the same way."""
     x = np.asarray(x)
-    return np.log(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.log(x)
+    return np.log1p(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.log1p(x)
 
 
 def _quotient(v: SimpleNamespace, x: Any) -> Any:
@@ -74,8 +78,14 @@ def _inverse(v: SimpleNamespace) -> Any:
     return np.where(v.largest - v.largest == 0, v.number(1) / v.total, v.number(np.nan))
 
 
+# The logarithm of the whole sum, without adding the largest element's 1 first: of a row whose others have a sum of 1e-4
+# the addition would lose 13 of its 24 bits, and the result of the largest element is that logarithm.
+_LOG_TOTAL = "largest - largest == 0 ? logarithm_of_one_and(rest) : not_a_number<Number>()"
+"""The text of a row's `log_total`, from `largest` and `rest`."""
+
+
 def _log_total(v: SimpleNamespace) -> Any:
-    return np.where(v.largest - v.largest == 0, _log(v.total), v.number(np.nan))
+    return np.where(v.largest - v.largest == 0, _log1p(v.rest), v.number(np.nan))
 
 
 def _masked(causal: bool, lengths: bool, scaled: bool) -> dict[str, Any]:
@@ -99,7 +109,7 @@ def _length(causal: bool, lengths: bool) -> Any:
 
 
 def _written(log: bool, scaled: bool) -> tuple[dict[str, str], dict[str, str], Any, Any]:
-    """Return the texts of a row and of its elements, and their meaning in NumPy, from `largest` and `total`."""
+    """Return the texts of a row and of its elements, and their meaning in NumPy, from a row's statistics."""
 
     def row(v: SimpleNamespace) -> dict[str, Any]:
         if log:
@@ -113,7 +123,7 @@ def _written(log: bool, scaled: bool) -> tuple[dict[str, str], dict[str, str], A
 
     x = "x * scale" if scaled else "x"
     if log:
-        texts = {"log_total": "largest - largest == 0 ? logarithm(total) : not_a_number<Number>()"}
+        texts = {"log_total": _LOG_TOTAL}
         return texts, {"out": f"({x} - largest) - log_total"}, row, write
     texts = {
         "inverse": _INVERSE,
@@ -126,13 +136,16 @@ def _written(log: bool, scaled: bool) -> tuple[dict[str, str], dict[str, str], A
 
 @functools.cache
 def softmax_with_stats_of(*, log: bool) -> RowOperation:
-    """Return softmax or its logarithm where each row's largest element and sum of exponentials are known."""
+    """Return softmax or its logarithm where each row's largest element and sum of exponentials are known.
+
+    That sum is `total`; for the logarithm `rest`, without the largest element's.
+    """
     row, out, row_meaning, write = _written(log, scaled=False)
     return RowOperation(
         "log_softmax_with_stats" if log else "softmax_with_stats",
         row=row,
         write=out,
-        rows=("largest", "total"),
+        rows=("largest", "rest" if log else "total"),
         numpy=RowMeaning(row=row_meaning, write=write),
     )
 
@@ -140,7 +153,7 @@ def softmax_with_stats_of(*, log: bool) -> RowOperation:
 @functools.cache
 def softmax_of(*, log: bool, causal: bool, lengths: bool, scaled: bool) -> RowOperation:
     """Return softmax or its logarithm of ``scale * x``, over the elements that the mask leaves."""
-    reductions, terms = _stats(scaled)
+    reductions, terms = _stats(log, scaled)
     row, out, row_meaning, write = _written(log, scaled)
     fill = {"out": "-infinity<Number>()"} if log else {}
     masks = _masked(causal, lengths, scaled)
@@ -185,22 +198,31 @@ def softmax_gradient_of(*, log: bool) -> RowOperation:
 
 
 def _lse(v: SimpleNamespace) -> dict[str, Any]:
-    return {"lse": v.largest + _log(v.total)}
+    log_total = _log1p(v.rest)
+    return {"log_total": log_total, "lse": v.largest + log_total}
+
+
+# A target's logit is taken from the largest one first: of a large log-sum-exp, already rounded, little would be left.
+LOSS = "(largest - {logit}) + log_total"
+"""The text of a row's loss, from its statistics and the logit of its target."""
+
+LSE = {"log_total": "logarithm_of_one_and(rest)", "lse": "largest + log_total"}
+"""The texts of a row's values for it."""
 
 
 @functools.cache
 def cross_entropy_of(*, counts: bool) -> RowOperation:
     """Return each row's loss, its log-sum-exp and, for means, whether it counts."""
-    keep = {"loss": "target == ignore ? Number(0) : lse - at(target)", "lse": "lse"}
+    keep = {"loss": f"target == ignore ? Number(0) : {LOSS.format(logit='at(target)')}", "lse": "lse"}
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
-        loss = np.where(v.target == v.ignore, v.number(0), v.lse - v.at(v.target))
+        loss = np.where(v.target == v.ignore, v.number(0), (v.largest - v.at(v.target)) + v.log_total)
         return {"loss": loss, "lse": v.lse, "counts": (v.target != v.ignore).astype(v.number)}
 
     return RowOperation(
         "cross_entropy",
-        reduce={"largest, total": "softmax_stats"},
-        row={"lse": "largest + logarithm(total)"},
+        reduce={"largest, rest": SOFTMAX_REST},
+        row=LSE,
         keep={**keep, **({"counts": "Number(target != ignore)"} if counts else {})},
         rows=("target: int64",),
         parameters=("ignore: int64",),
@@ -242,17 +264,17 @@ def cross_entropy_gradient_of() -> RowOperation:
 @functools.cache
 def log_prob_of() -> RowOperation:
     """Return the logarithm of softmax of ``scale * x`` at each row's target, and the log-sum-exp."""
-    reductions, terms = _stats(scaled=True)
+    reductions, terms = _stats(log=True, scaled=True)
     return RowOperation(
         "log_prob",
         reduce=reductions,
-        row={"lse": "largest + logarithm(total)"},
-        keep={"log_prob": "at(target) * scale - lse", "lse": "lse"},
+        row=LSE,
+        keep={"log_prob": f"-({LOSS.format(logit='at(target) * scale')})", "lse": "lse"},
         rows=("target: int64",),
         parameters=("scale",),
         numpy=RowMeaning(
             terms=terms,
             row=_lse,
-            write=lambda v: {"log_prob": v.at(v.target) * v.scale - v.lse, "lse": v.lse},
+            write=lambda v: {"log_prob": -((v.largest - v.at(v.target) * v.scale) + v.log_total), "lse": v.lse},
         ),
     )

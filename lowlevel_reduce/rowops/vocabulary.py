@@ -3,8 +3,9 @@
 >>> found = lr.vocabulary.cross_entropy(part, target, length=128_256, first=rank * 32_064)      # on every rank
 
 Each rank has a slice of the last axis, and the same targets, which number the elements of whole rows. The partials of
-`softmax_stats` travel, and each row's logit of its target; the logits stay where they are. Groups and cuts are those of
-`lowlevel_reduce.distributed.reduce`, and so are the errors; all ranks make the same calls in the same order.
+the largest element and of the sum of exponentials travel, and each row's logit of its target; the logits stay where
+they are. Groups and cuts are those of `lowlevel_reduce.distributed.reduce`, and so are the errors; all ranks make the
+same calls in the same order.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import functools
 from typing import Any
 
 from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.operators.exponentials import SOFTMAX_REST
 from lowlevel_reduce.parts import distributed
 from lowlevel_reduce.rowops.call import row_operation
-from lowlevel_reduce.rowops.exponentials import softmax_with_stats_of
+from lowlevel_reduce.rowops.exponentials import LOSS, LSE, softmax_with_stats_of
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.requests import IGNORE_INDEX, name_of
 
@@ -81,15 +83,17 @@ def cross_entropy(
 
 
 def _written(part: Any, group: Any, length: int, out: Any, stream: Any, *, log: bool) -> Any:
-    largest, total = _stats(part, group, length, stream)
+    largest, of_sum = _stats(part, group, length, stream, log=log)
     operation = softmax_with_stats_of(log=log)
-    return row_operation(operation, part, largest=largest, total=total, out=out, stream=stream)
+    given = {"largest": largest, operation.rows[1]: of_sum}
+    return row_operation(operation, part, out=out, stream=stream, **given)
 
 
-def _stats(part: Any, group: Any, length: int, stream: Any) -> Any:
-    """Return the largest element and the sum of exponentials of whole rows, as numbers."""
+def _stats(part: Any, group: Any, length: int, stream: Any, *, log: bool) -> Any:
+    """Return the largest element and the sum of exponentials of whole rows, as numbers; for `log` without its 1."""
     number = "float64" if name_of(part.dtype) == "float64" else "float32"
-    return distributed.softmax_stats(part, group, axis=-1, length=length, dtype=number, stream=stream)
+    operator: Any = SOFTMAX_REST if log else "softmax_stats"
+    return distributed.reduce(part, operator, group, axis=-1, length=length, dtype=number, stream=stream)
 
 
 @functools.cache
@@ -110,16 +114,17 @@ def _logits_of() -> RowOperation:
 @functools.cache
 def _result_of(*, loss: bool) -> RowOperation:
     """Return what comes of the logit of a row's target, its only element, and of the row's statistics."""
-    value = "lse - at(0)" if loss else "at(0) - lse"
+    value = LOSS.format(logit="at(0)")
+    value = value if loss else f"-({value})"
     value = f"target >= 0 && target < vocabulary ? {value} : not_a_number<Number>()"
     return RowOperation(
         "cross_entropy" if loss else "log_prob",
-        row={"lse": "largest + logarithm(total)"},
+        row=LSE,
         keep={
             **({"loss": f"target == ignore ? Number(0) : {value}"} if loss else {"log_prob": value}),
             "lse": "lse",
         },
-        rows=("target: int64", "largest", "total"),
+        rows=("target: int64", "largest", "rest"),
         parameters=("vocabulary: int64", *(("ignore: int64",) if loss else ())),
     )
 
@@ -130,7 +135,7 @@ def _at_targets(part: Any, target: Any, group: Any, length: int, first: int, str
     if not part.shape or tuple(target.shape) != shape:
         raise ValueError(f"target has shape {tuple(target.shape)}; it has one element for each row of {shape}")
     first = integer(first, "first is an integer")
-    largest, total = _stats(part, members, length, stream)
+    largest, rest = _stats(part, members, length, stream, log=True)
     logit = row_operation(
         _logits_of(), largest.reshape(*shape, 1), target=target, logits=part.reshape(-1), first=first,
         count=part.shape[-1], stream=stream,
@@ -139,6 +144,6 @@ def _at_targets(part: Any, target: Any, group: Any, length: int, first: int, str
     logit = distributed.max(logit.reshape(1, -1), members, axis=0, length=members.size, nan="ignore", stream=stream)
     more: dict[str, Any] = {} if ignore is None else {"ignore": ignore}
     return row_operation(
-        _result_of(loss=ignore is not None), logit.reshape(*shape, 1), target=target, largest=largest, total=total,
+        _result_of(loss=ignore is not None), logit.reshape(*shape, 1), target=target, largest=largest, rest=rest,
         vocabulary=length, stream=stream, **more,
     )  # fmt: skip

@@ -97,6 +97,32 @@ def test_softmax_of_every_type(stream, cut, few, log, way):
         assert ulps(got, meant(x, scale=0.5)) <= (8 if dtype.endswith(("32", "64")) else 1)
 
 
+@pytest.mark.parametrize("ahead", [0, 3, 9, 15])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logarithms_of_what_is_nearly_one(stream, dtype, ahead):
+    """Where one element is far ahead its logarithm is small, and so is its loss: neither is a difference of large numbers.
+
+    The others' exponentials are off by half a unit of their distance in binary digits, of which 22 are below 32.
+    """
+    x = values(dtype, (4, 300))
+    target = np.argmax(x, axis=-1)
+    target[3] = 5
+    x[np.arange(4), target] += np.dtype(dtype).type(ahead)
+    x[1] += 1000
+    wide = np.longdouble if np.finfo(np.longdouble).nmant > 60 else np.float64
+    others = x.astype(wide) - x.max(axis=-1, keepdims=True)
+    rest = np.exp(others).sum(axis=-1, keepdims=True, where=others < 0)
+    exact = (others - np.log1p(rest)).astype(np.float64)
+    most = {"float32": 16, "float64": 3}[dtype]
+    for ours in (lr.log_softmax(x, stream=stream).numpy(), tree.log_softmax(x)):
+        assert ulps(ours, exact.astype(dtype)) <= most
+    losses = [each.cross_entropy(x, target, reduction="none").loss for each in (lr, tree)]
+    probabilities = [each.log_prob(x, target).log_prob for each in (lr, tree)]
+    for found in (*losses, *(-np.asarray(each) for each in probabilities)):
+        assert ulps(np.asarray(found), -exact[np.arange(4), target].astype(dtype)) <= most
+    assert ulps(lr.log_softmax(x, stream=stream).numpy(), tree.log_softmax(x)) <= 4
+
+
 @pytest.mark.parametrize("spread", [1, 12, 40])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_softmax_is_the_quotient_of_its_statistics(stream, dtype, spread):

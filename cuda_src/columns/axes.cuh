@@ -4,17 +4,46 @@
 
 constexpr uint32 max_axes = 8;
 
-// Axes of both arrays, the innermost first; strides in bytes. In the order of kernels._AXES.
+// What a number of axes have, as words of an argument: that of axis i is word number First + i * Apart.
+template <class T, uint32 First, uint32 Apart> struct EachAxis {
+    uint64 words[First + (max_axes - 1) * Apart + 1];
+    __device__ __forceinline__ T operator[](uint32 i) const { return T((words + First)[i * Apart]); }
+
+    // That of axis i + 1: a sum of 32 bits, which may wrap, would have an address of its own.
+    __device__ __forceinline__ T after(uint32 i) const { return T((words + First + Apart)[i * Apart]); }
+};
+
+// The strides of one array, of which those of neighbouring axes stand so many words apart.
+template <uint32 Apart> struct Strides {
+    const uint64* first;
+    __device__ __forceinline__ int64 operator[](uint32 i) const { return int64(first[i * Apart]); }
+};
+
+// One word of an argument.
+template <uint32 Place> struct OneWord {
+    uint64 words[Place + 1];
+    __device__ __forceinline__ operator uint64() const { return words[Place]; }
+};
+
+// Axes of both arrays, the innermost first; strides in bytes. Their number is word `Count` of the argument's part that lies here.
+// The words of one axis stand `Between` words from each other, and those of neighbouring axes `Apart`.
 //
 // Indices are divided by axes' sizes through multiplication. With 2^(l-1) < d <= 2^l, the host makes m = ceil(2^(63+l) / d), a
 // word whose highest bit is set, and n / d is n * m / 2^(63+l), rounded down: m is too large by less than one, so the quotient by
 // less than n / 2^(63+l), which for n < 2^63 is less than the 1 / d by which it may be. Outermost axes have no divisor: m is 0.
-struct Axes {
-    uint64 count;
-    uint64 size[max_axes];
-    uint64 reciprocal[max_axes];
-    int64 stride[max_axes];
-    int64 second_stride[max_axes];
+template <uint32 Count, uint32 First, uint32 Between, uint32 Apart> struct AxesAt {
+    union {
+        OneWord<Count> count;
+        EachAxis<uint64, First, Apart> size;
+        EachAxis<uint64, First + Between, Apart> reciprocal;
+        EachAxis<int64, First + 2 * Between, Apart> stride;
+        EachAxis<int64, First + 3 * Between, Apart> second_stride;
+    };
+
+    __device__ __forceinline__ Strides<Apart> strides(bool of_second) const
+    {
+        return {of_second ? second_stride.words + First + 3 * Between : stride.words + First + 2 * Between};
+    }
 
     // How often the size of axis i, not the outermost one, goes into `index`, which is below 2^63.
     __device__ __forceinline__ uint64 over(uint64 index, uint32 i) const
@@ -31,11 +60,11 @@ struct Axes {
     // Bytes from the first element to element `index`, in the first or the second array.
     __device__ __forceinline__ int64 offset(uint64 index, bool of_second) const
     {
-        return offset_by(of_second ? second_stride : stride, index);
+        return offset_by(strides(of_second), index);
     }
 
     // The same with other strides.
-    __device__ __forceinline__ int64 offset_by(const int64* by, uint64 index) const
+    template <class By> __device__ __forceinline__ int64 offset_by(const By& by, uint64 index) const
     {
         int64 sum = 0;
         uint32 i = 0;
@@ -82,8 +111,8 @@ struct Axes {
             const uint64 rest = over(first, i);
             const Divisor by(*this, first - rest * size[i], i);
             // What a carry adds to the steps along this axis.
-            const uint32 jump = uint32(stride[i + 1] - size[i] * stride[i]);
-            const uint32 second_jump = uint32(second_stride[i + 1] - size[i] * second_stride[i]);
+            const uint32 jump = uint32(stride.after(i) - size[i] * stride[i]);
+            const uint32 second_jump = uint32(second_stride.after(i) - size[i] * second_stride[i]);
 #pragma unroll
             for (uint32 n = 0; n < N; ++n) {
                 past[n] = by.carried(past[n]);
@@ -112,7 +141,7 @@ private:
     // these for the first of them.
     struct Divisor {
         uint32 size, from, word, shift;
-        __device__ __forceinline__ Divisor(const Axes& axes, uint64 at, uint32 i)
+        __device__ __forceinline__ Divisor(const AxesAt& axes, uint64 at, uint32 i)
         {
             constexpr uint64 most = 1u << 30;
             const uint64 left_out = axes.size[i] > most ? axes.size[i] - most : 0;
@@ -126,3 +155,12 @@ private:
 
     static __device__ __forceinline__ uint64 magnitude(int64 x) { return uint64(x < 0 ? -x : x); }
 };
+
+// By kinds of words: all sizes, then all reciprocals, and so on.
+using Axes = AxesAt<0, 1, max_axes, 1>;
+
+// Kept and reduced axes by turns, so that the words of the first of each stand together: a launch finds none of its argument in a
+// cache, and waits for each line that it touches. Their numbers come first. In the order of fields.shape_values.
+constexpr uint32 words_of_axes = 9;
+using KeptAxes = AxesAt<0, 2, 1, words_of_axes>;
+using ReducedAxes = AxesAt<1, 7, 1, words_of_axes>;

@@ -19,13 +19,13 @@ template <bool IsStraight> struct Walk {
     static constexpr uint32 most_axes = 1;
     const char* place;
 
-    __device__ __forceinline__ void begin(const Axes& axes, const char* from, uint64 index, bool of_second)
+    __device__ __forceinline__ void begin(const ReducedAxes& axes, const char* from, uint64 index, bool of_second)
     {
-        place = from + int64(index) * (of_second ? axes.second_stride : axes.stride)[0];
+        place = from + int64(index) * axes.strides(of_second)[0];
     }
-    __device__ __forceinline__ void step(const Axes& axes, bool of_second)
+    __device__ __forceinline__ void step(const ReducedAxes& axes, bool of_second)
     {
-        place += (of_second ? axes.second_stride : axes.stride)[0];
+        place += axes.strides(of_second)[0];
     }
 };
 template <> struct Walk<false> {
@@ -33,9 +33,9 @@ template <> struct Walk<false> {
     const char* place;
     uint32 left, left_outside;  // elements up to the end of the innermost axis, and of the next one
 
-    __device__ __forceinline__ void begin(const Axes& axes, const char* from, uint64 index, bool of_second)
+    __device__ __forceinline__ void begin(const ReducedAxes& axes, const char* from, uint64 index, bool of_second)
     {
-        const int64* by = of_second ? axes.second_stride : axes.stride;
+        const auto by = axes.strides(of_second);
         place = from;
 #pragma unroll 1
         for (uint32 i = 0; i < axes.count; ++i) {
@@ -46,9 +46,9 @@ template <> struct Walk<false> {
             index = rest;
         }
     }
-    __device__ __forceinline__ void step(const Axes& axes, bool of_second)
+    __device__ __forceinline__ void step(const ReducedAxes& axes, bool of_second)
     {
-        const int64* by = of_second ? axes.second_stride : axes.stride;
+        const auto by = axes.strides(of_second);
         place += by[0];
         if (--left != 0) return;
         left = at_most_32_bits(axes.size[0]);

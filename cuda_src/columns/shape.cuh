@@ -12,8 +12,12 @@
 struct ShapedProblem : Problem {
     int64 low, high;
     uint64 apart, second_apart, far, permuted, joined, run, folders;
-    Axes kept, reduced;
-    int64 result_stride[max_axes];  // of the kept axes, in results
+    union {
+        KeptAxes kept;
+        ReducedAxes reduced;
+        EachAxis<int64, 6, words_of_axes> result_stride;  // of the kept axes, in results
+        uint64 axes[2 + max_axes * words_of_axes];
+    };
 
     // The number that row `row` has among the results.
     __device__ __forceinline__ uint64 place(uint64 row) const

@@ -18,7 +18,7 @@ template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator lane_fold_vectors(const S& source, LeafPlace leaf, uint32 lane)
 {
     constexpr uint32 V = vector_elements<typename Op::Input>, N = has_second<Op> ? steps / 2 : steps;
-    const Axes& axes = source.problem.reduced;
+    const ReducedAxes& axes = source.problem.reduced;
     return lane_fold_by<Op, N>(source, leaf.first, lane, [=, &axes](uint4* v, Seconds<Op>* y, uint32 begun, uint32 count) {
         uint32 past[N];
         int32 offsets[N], seconds[N];
@@ -37,7 +37,7 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_vectors(const S& s
 }
 
 // Whether elements come in runs of a vector's length or more, so that the elements of a vector are in two runs at most.
-template <class Op> __device__ __forceinline__ bool are_in_long_runs(const Axes& reduced)
+template <class Op> __device__ __forceinline__ bool are_in_long_runs(const ReducedAxes& reduced)
 {
     return reduced.count <= 1 || reduced.size[0] >= vector_elements<typename Op::Input>;
 }
@@ -64,7 +64,7 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_runs(const S& sour
 {
     using T = typename Op::Input;
     constexpr uint32 V = vector_elements<T>, N = (has_second<Op> ? 16 : 32) / V;
-    const Axes& axes = source.problem.reduced;
+    const ReducedAxes& axes = source.problem.reduced;
     return lane_fold_by<Op, N, true>(source, leaf.first, lane, [=, &axes](uint4* v, Seconds<Op>* y, uint32 begun, uint32) {
         uint32 past[2 * N], left[N];  // of the vectors, then of the elements that begin the next run
         int32 offsets[2 * N], seconds[2 * N];
@@ -93,7 +93,7 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_gathered(const S& 
 {
     using T = typename Op::Input;
     constexpr uint32 V = vector_elements<T>, N = V > gathered_at_once / (steps / 2) ? gathered_at_once / V : steps / 2;
-    const Axes& axes = source.problem.reduced;
+    const ReducedAxes& axes = source.problem.reduced;
     return lane_fold_by<Op, N>(source, leaf.first, lane, [=, &axes](uint4* v, Seconds<Op>* y, uint32 begun, uint32 count) {
         uint32 past[N * V];
         int32 offsets[N * V], seconds[N * V];

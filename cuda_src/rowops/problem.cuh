@@ -55,11 +55,11 @@ template <class R> struct RowPlace {
     RowPlace() = default;
     __device__ __forceinline__ RowPlace(const RowProblem<R>& problem, uint64 row) : y(nullptr)
     {
-        x = problem.addresses[0] + offset(problem, problem.kept.stride, row);
-        if constexpr (R::arrays > 1) y = problem.addresses[1] + offset(problem, problem.kept.second_stride, row);
+        x = problem.addresses[0] + offset(problem, problem.kept.strides(false), row);
+        if constexpr (R::arrays > 1) y = problem.addresses[1] + offset(problem, problem.kept.strides(true), row);
     }
     // Most arrays have one axis besides the rows', for which there is no loop.
-    static __device__ __forceinline__ int64 offset(const RowProblem<R>& problem, const int64* by, uint64 row)
+    template <class By> static __device__ __forceinline__ int64 offset(const RowProblem<R>& problem, const By& by, uint64 row)
     {
         return problem.kept.count == 1 ? int64(row) * by[0] : problem.kept.offset_by(by, row);
     }

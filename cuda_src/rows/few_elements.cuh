@@ -36,7 +36,7 @@ template <class Op, uint32 E> struct FewElements {
     // Whether runs are one load each: aligned, contiguous, and present as a whole or not at all.
     static __device__ __forceinline__ bool in_runs(const ShapedProblem& problem, uint32 length)
     {
-        const Axes& axes = problem.reduced;
+        const ReducedAxes& axes = problem.reduced;
         const uint64 bits = reinterpret_cast<uint64>(problem.elements) | problem.apart;
         const bool whole = (length | uint32(axes.size[0])) % run == 0;
         return !has_second<Op> && axes.stride[0] == sizeof(T) && bits % run_bytes == 0 && whole;
@@ -45,7 +45,7 @@ template <class Op, uint32 E> struct FewElements {
     // Whether elements are aligned, in both arrays.
     static __device__ __forceinline__ bool are_aligned(const ShapedProblem& problem)
     {
-        const Axes& axes = problem.reduced;
+        const ReducedAxes& axes = problem.reduced;
         bool found = (reinterpret_cast<uint64>(problem.elements) | problem.apart | axes.stride[0]) % sizeof(T) == 0;
         if constexpr (has_second<Op>) {
             const uint64 bits = reinterpret_cast<uint64>(problem.second) | problem.second_apart | axes.second_stride[0];
@@ -54,7 +54,7 @@ template <class Op, uint32 E> struct FewElements {
         return found;
     }
 
-    __device__ __forceinline__ void load_runs(const Axes& axes, const char* begin)
+    __device__ __forceinline__ void load_runs(const ReducedAxes& axes, const char* begin)
     {
         using W = typename Word<run_bytes>::type;
         union Run { T elements[run]; W word; };
@@ -70,7 +70,7 @@ template <class Op, uint32 E> struct FewElements {
 
     // Loads aligned ones: no load waits for another, and those that no thread has are left out.
     template <uint32 First = 0, uint32 Count = 2>
-    __device__ __forceinline__ void load(const Axes& axes, const char* begin, const char* second)
+    __device__ __forceinline__ void load(const ReducedAxes& axes, const char* begin, const char* second)
     {
         uint32 numbers[Count];
 #pragma unroll
@@ -88,7 +88,7 @@ template <class Op, uint32 E> struct FewElements {
     }
 
     // The same at any address, in compact code. Elements change places in turn, because a register has no number.
-    __device__ __forceinline__ void load_anywhere(const Axes& axes, const char* begin, const char* second)
+    __device__ __forceinline__ void load_anywhere(const ReducedAxes& axes, const char* begin, const char* second)
     {
 #pragma unroll 1
         for (uint32 e = 0; e < E; ++e) {
@@ -121,7 +121,7 @@ private:
     // Bytes from a row's first element to N others, in both arrays: all of them are near.
     template <uint32 N> struct Offsets {
         int32 first[N], second[N];
-        __device__ __forceinline__ Offsets(const Axes& axes, const uint32 (&numbers)[N])
+        __device__ __forceinline__ Offsets(const ReducedAxes& axes, const uint32 (&numbers)[N])
         {
             uint32 past[N];
 #pragma unroll
@@ -132,8 +132,8 @@ private:
             }
 #pragma unroll 1
             for (uint32 i = 0; i + 1 < uint32(axes.count); ++i) {  // what a carry adds to the steps along an axis
-                const uint32 jump = uint32(axes.stride[i + 1] - axes.size[i] * axes.stride[i]);
-                const uint32 second_jump = uint32(axes.second_stride[i + 1] - axes.size[i] * axes.second_stride[i]);
+                const uint32 jump = uint32(axes.stride.after(i) - axes.size[i] * axes.stride[i]);
+                const uint32 second_jump = uint32(axes.second_stride.after(i) - axes.size[i] * axes.second_stride[i]);
 #pragma unroll
                 for (uint32 n = 0; n < N; ++n) {
                     past[n] = axes.over_few(past[n], i);

@@ -2,7 +2,7 @@
 // workspace, and so little code that small arrays do not wait for it.
 #pragma once
 #include "rows/few_elements.cuh"
-#include "tree/overlap.cuh"
+#include "tree/block.cuh"
 
 constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf of bytes
 
@@ -26,7 +26,7 @@ struct RowPlace {
 
     __device__ __forceinline__ RowPlace(const ShapedProblem& problem, uint32 row, bool has_seconds)
     {
-        const Axes& axes = problem.kept;
+        const KeptAxes& axes = problem.kept;
         const auto step = [&](uint32 i, uint32 number) {
             offset += int64(number) * axes.stride[i];
             result += int64(number) * problem.result_stride[i];
@@ -44,14 +44,13 @@ struct RowPlace {
 };
 
 // The grid takes all rows, or in several turns as many as it has threads for; rows that warps share in one. The next kernel's
-// blocks are let in at once or, in grids of few turns, when elements are folded (benchmarks/NOTES.md, "Blocks that crowd").
+// blocks are let in when elements are folded (benchmarks/NOTES.md, "Blocks that crowd"): such grids have few turns.
 template <class Op> __device__ __forceinline__ void reduce_elements(const ShapedProblem& problem)
 {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
     using Mine = FewElements<Op, elements_of_a_thread<T>>;
     __shared__ A slots[element_warps][lanes];
-    if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
     const ElementCut cut(problem.count);
     const uint32 lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, beside = cut.beside();
     const uint32 own = cut.behind ? lane >> cut.lane_bits : lane & (1u << beside) - 1;
@@ -77,7 +76,7 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
         else if constexpr (!is_same<typename Op::Pivot, Unused>)
             row.pivot = Op::pivot(cut.lane_bits + cut.warp_bits == 0 || row.length == 0 ? mine.x[0] : load_element<T>(begin));
         A value = mine.fold(with_pivot_from_here(RowAlone<Op>{row}).row);
-        launch_dependents();  // at the latest
+        launch_dependents();
 #pragma unroll 1
         for (uint32 k = 0, mask = cut.behind ? 1u : 1u << beside; k < cut.lane_bits; ++k, mask *= 2)
             value = Op::combine(value, shuffle_xor(value, mask));

@@ -71,7 +71,7 @@ template <int Bits, bool Aligned> struct LaneVectors {
     template <bool OfSecond>
     __device__ __forceinline__ void find(const char* (&at)[count], const char* begin, uint32 step_bytes) const
     {
-        const Axes& axes = problem.kept;
+        const KeptAxes& axes = problem.kept;
         if (uint32(axes.count) <= 1) {
             const int64 stride = OfSecond ? axes.second_stride[0] : axes.stride[0];
             at[0] = begin + (int64(row) * stride + first_step * step_bytes);

@@ -26,15 +26,19 @@ FORMAT = 1
 
 _ENTRY_DIGEST_BYTES = 32  # what follows the cubin in an entry of a pack
 
-_AXES = (
-    "count",
-    *(f"{what}[{i}]" for what in ("size", "reciprocal", "stride", "second_stride") for i in range(MAX_AXES)),
-)
+_OF_AN_AXIS = ("size", "reciprocal", "stride", "second_stride")
 _SHAPE = (
     *("low", "high", "apart", "second_apart", "far", "permuted", "joined", "run", "folders"),
-    *(f"kept.{name}" for name in _AXES),
-    *(f"reduced.{name}" for name in _AXES),
-    *(f"result_stride[{i}]" for i in range(MAX_AXES)),
+    *("kept.count", "reduced.count"),
+    *(
+        name
+        for i in range(MAX_AXES)
+        for name in (
+            *(f"kept.{what}[{i}]" for what in _OF_AN_AXIS),
+            f"result_stride[{i}]",
+            *(f"reduced.{what}[{i}]" for what in _OF_AN_AXIS),
+        )
+    ),
 )
 _SHORT_ROWS = (
     *("levels", "lane_bits", "step_bits", "group_bits", "held_bits", "row_bits", "warps", "whole_blocks", "in_part"),

@@ -15,14 +15,13 @@ FIELDS = ("elements", "result", "second", "workspace", "device_length", "length"
 """The fields of `Problem` in tree/source.cuh, 8 bytes each: every entry's argument is, or starts with, a `Problem`.
 A call sets the first three."""
 
-_AXES = "Q" + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
-_SHAPE = "qqQQQQQQQ" + _AXES + _AXES + "q" * MAX_AXES
+_SHAPE = "qqQQQQQQQ" + "QQ" + "QQqqqQQqq" * MAX_AXES
 """What `ShapedProblem` in cuda_src/columns/shape.cuh adds, as letters of `BoundKernel`'s signature."""
 
-_NO_AXES = tuple((0,) * (MAX_AXES - axes) for axes in range(MAX_AXES + 1))
-"""By the number of axes, the fields of those that are not there."""
+_NO_AXIS = Axis(0, 0)
 
-_NO_AXIS, _NONE = Axis(0, 0), _NO_AXES[1]
+_NO_OTHERS = (0,) * 9 * (MAX_AXES - 1)
+"""The fields of all axes but the innermost ones, where there are none."""
 
 _FAR_BYTES = 1 << 31
 """Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
@@ -55,9 +54,8 @@ def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int =
         far = max((length - 1) * abs(step), (length - 1) * abs(second_step)) >= _FAR_BYTES
         return (
             problem.low, problem.high, stride % VECTOR_BYTES, second_stride % VECTOR_BYTES, int(far), 0, 1, 1, folders,
-            len(kept), rows, *_NONE, *_NO_AXES[0], stride, *_NONE, second_stride, *_NONE,
-            len(reduced), length, *_NONE, *_NO_AXES[0], step, *_NONE, second_step, *_NONE,
-            result_stride, *_NONE,
+            len(kept), len(reduced), rows, 0, stride, second_stride, result_stride, length, 0, step, second_step,
+            *_NO_OTHERS,
         )  # fmt: skip
     apart = second_apart = reach = second_reach = 0
     for axis in (*kept, *reduced[1:]):
@@ -72,7 +70,7 @@ def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int =
     return (
         problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, int(far),
         permuted, joined, run, folders,
-        *_axes(kept), *_axes(reduced), *results, *_NO_AXES[len(results)],
+        *_axes(kept, reduced),
     )  # fmt: skip
 
 
@@ -114,18 +112,18 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
     )
 
 
-def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
-    rest = _NO_AXES[len(axes)]
-    if not axes:
-        return (0, *rest * 4)
-    sizes, strides, second_strides, _ = zip(*axes, strict=True)
-    return (
-        len(axes),
-        *sizes, *rest,
-        *map(reciprocal, sizes[:-1]), 0, *rest,
-        *strides, *rest,
-        *second_strides, *rest,
-    )  # fmt: skip
+def _axes(kept: Sequence[Axis], reduced: Sequence[Axis]) -> tuple[int, ...]:
+    """Return the fields of kept and reduced axes, by turns: those of each number stand together."""
+    values = [len(kept), len(reduced)]
+    for number in range(MAX_AXES):
+        for axes, words in ((kept, 5), (reduced, 4)):
+            if number < len(axes):
+                size, stride, second_stride, result_stride = axes[number]
+                inverse = reciprocal(size) if number + 1 < len(axes) else 0  # by an outermost one nothing is divided
+                values += (size, inverse, stride, second_stride, result_stride)[:words]
+            else:
+                values += (0,) * words
+    return tuple(values)
 
 
 def reciprocal(size: int) -> int:

@@ -579,13 +579,14 @@ def test_runs_in_which_vectors_begin_at_multiples_of_sixteen_bytes(strides, alig
 
 @pytest.mark.parametrize("outer", [(), ((3, 4000, 1600),)])
 def test_strides_of_both_arrays_have_their_own_fields(outer):
-    """Kept and reduced axes, each as its number, sizes, reciprocals of sizes, strides and the second array's."""
+    """Kept and reduced axes by turns, each as its size, the size's reciprocal, its stride and the second array's."""
     sizes, strides, seconds = zip(*outer, (6, 400, 16), (10, 8, 96), strict=True)
     problem = layout.problem_of(
         sizes, 4, axis=-1, strides_bytes=strides, second_strides_bytes=seconds, second_itemsize=4
     )
-    values, most = fields.shape_values(problem)[9:], layout.MAX_AXES
-    for of, axes in ((values, ((6, 400, 16), *outer)), (values[1 + 4 * most :], ((10, 8, 96),))):
-        assert of[0] == len(axes)
-        for place, expected in enumerate(axes, 1):
-            assert (of[place], of[place + 2 * most], of[place + 3 * most]) == expected
+    values = fields.shape_values(problem)[9:]
+    for number, first, axes in ((0, 2, ((6, 400, 16), *outer)), (1, 7, ((10, 8, 96),))):
+        assert values[number] == len(axes)
+        for place, expected in enumerate(axes):
+            at = first + 9 * place
+            assert (values[at], *values[at + 2 : at + 4]) == expected

@@ -57,7 +57,10 @@ fold_aligned_vectors(const LaneVectors<Bits, true>& held, typename Op::Accumulat
         }
     };
     fold_half(0);
-    if (problem.levels > 0) fold_half(count / 2);
+    if (problem.held_bits >= Bits) fold_half(count / 2);
+    else if (problem.levels > 0)  // of rows that are not there
+#pragma unroll
+        for (int k = count / 2; k < count; ++k) a[k] = Op::identity();
     if (problem.in_part) {
         uint32 present = held.present;
         asm volatile("" : "+r"(present));  // or the compiler keeps predicates that the loads would need
@@ -96,7 +99,8 @@ store_rows(typename Op::Accumulator* a, typename Op::Pivot* pivots, const LaneVe
 }
 
 // Rows of at most one leaf. A warp has as many rows as make eight vectors a lane, of both arrays together, all in flight at
-// once; half as many where each vector is a row. Where that would take more code or registers, it takes them in passes.
+// once; half as many where each vector is a row, and where warps are so few that what each of them executes is what counts.
+// Where that would take more code or registers, it takes them in passes.
 template <class Op, class Rows> __device__ __forceinline__ void reduce_short_rows(const ShortRowsProblem& problem)
 {
     constexpr bool aligned = Rows::where == Begin::aligned, wide = sizeof(typename Op::Accumulator) > 8;

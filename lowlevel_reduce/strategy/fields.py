@@ -82,10 +82,10 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
     levels, vector = strategy.levels, VECTOR_BYTES // itemsize
     lane_bits, step_bits = min(levels, LANE_BITS), max(levels - LANE_BITS, 0)
     in_flight = STEP_BITS - (second_itemsize > 0)  # log2 of a lane's vectors
-    row_bits = short_row_bits(levels, two_arrays=second_itemsize > 0)
+    row_bits = short_row_bits(levels, two_arrays=second_itemsize > 0, halved=strategy.halved)
     held_bits = row_bits + levels - LANE_BITS
     of_pass, exchanged = min(held_bits, in_flight), min(lane_bits, in_flight - min(step_bits, in_flight))
-    among = (1 << exchanged) - 1
+    among = (1 << (exchanged - (strategy.halved and levels >= in_flight))) - 1
     kept = problem.kept[0] if problem.kept else Axis(1, 0)
 
     def apart(step_bytes: int, row_bytes: int) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
         (1 << (1 << of_pass)) - 1,
         among,
         (1 << lane_bits) - 1 - among,
-        1 << of_pass >> min(levels, in_flight),
+        1 << of_pass >> min(levels, of_pass),
         *apart(LANES * VECTOR_BYTES, kept.stride),
         *apart(LANES * vector * second_itemsize, kept.second_stride),
     )

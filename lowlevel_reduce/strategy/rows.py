@@ -48,8 +48,8 @@ for rows of a few leaves, if accumulators are narrow: it has less code than that
 (benchmarks/NOTES.md, "One kernel for short rows")."""
 
 _FEW_WARPS, _FEW_WIDE_WARPS = 2, 8
-"""Up to so many warps of a multiprocessor, those of short rows have half as many rows each: what a warp executes is what
-such launches wait for. The latter where accumulators are wide."""
+"""Up to so many warps of a multiprocessor, those of short rows have half as many rows each: what a warp executes is
+what such launches wait for. The latter where accumulators are wide."""
 
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
@@ -245,7 +245,7 @@ def _short_rows(of: Task) -> RowStrategy:
     levels = (max(1, -(-problem.length // of.vector)) - 1).bit_length()
     bits = short_row_bits(levels, two_arrays=of.two_arrays)
     few = (_FEW_WARPS if of.narrow else _FEW_WIDE_WARPS) * of.facts.multiprocessors
-    halved = not of.two_arrays and 0 < bits and 0 < levels and problem.rows <= few << bits
+    halved = not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits
     needed = -(-problem.rows // (1 << bits - halved))
     warps = _warps_of_a_block(needed, 1, of.facts)
     contiguous = problem.kind != "strided"

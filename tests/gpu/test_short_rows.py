@@ -48,3 +48,15 @@ def test_rows_at_any_address(stream, cut, dtype, op):
 def test_strided_rows(stream, cut, op):
     for vectors in cut(VECTORS, [1, 4, 25, 50, 128, 175]):
         check(below_zero("float32", (70, 8 * vectors))[:, ::2], stream, 1, op, strategy=STRATEGY)
+
+
+@pytest.mark.parametrize("op", ["sum", "argmin", "mean_var"])
+def test_few_rows_are_half_as_many_to_a_warp(stream, cut, op):
+    """Of each number of lanes and steps, where a warp lacks rows and where it has all; the next warp's are not written."""
+    for vectors in VECTORS:
+        for rows in (3, 16, 33):
+            x = below_zero("float32", (rows, 4 * vectors))
+            check(x, stream, 1, op, strategy=STRATEGY)
+            if vectors in cut(VECTORS, [2, 25, 128]):
+                check(x[:, :-1], stream, 1, op, strategy=STRATEGY)
+                check(below_zero("float16", (rows, 8 * vectors))[:, ::2], stream, 1, op, strategy=STRATEGY)

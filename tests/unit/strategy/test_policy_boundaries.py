@@ -303,7 +303,7 @@ def test_partials_that_a_warp_folds():
 
 @pytest.mark.parametrize(
     ("length", "levels", "blocks"),
-    [(0, 0, 1), (4, 0, 1), (5, 1, 1), (128, 5, 2), (129, 6, 3), (512, 7, 5), (513, 8, 10)],
+    [(0, 0, 1), (4, 0, 1), (5, 1, 1), (128, 5, 3), (129, 6, 5), (512, 7, 10), (513, 8, 10)],
 )
 def test_short_rows(length, levels, blocks):
     """Ten rows: how many levels of the tree one has in lanes and steps, and in how many blocks of one warp they are."""
@@ -336,9 +336,24 @@ def test_what_a_kernel_of_short_rows_is_told(length, second_itemsize, kept, valu
 
 @pytest.mark.parametrize("length", [4, 8, 128, 512])  # one, two and thirty-two lanes a row, in one step and in four
 def test_rows_of_a_warp(length):
+    """As many as a warp holds in large grids and where it cannot hold fewer, else half as many."""
     rows = {4: 4 * 32, 8: 8 * 16, 128: 8, 512: 2}[length]
-    found = [rows_of(count, length, stride=4 * 1024) for count in (rows, rows + 1)]
-    assert [choose(problem, strategy="short_rows").blocks for problem in found] == [1, 2]
+
+    def warps(count, **options):
+        chosen = choose(rows_of(count, length, stride=4 * 1024), strategy="short_rows", **options)
+        return chosen.blocks * chosen.warps
+
+    few, half = rows if length == 4 else rows // 2, length > 4
+    assert [warps(count) for count in (few, few + 1)] == [1, 2]
+    most = 2 * HOPPER.multiprocessors * rows
+    assert [warps(count) for count in (most, most + 1)] == ([528, 265] if half else [264, 265])
+    wide = 8 * HOPPER.multiprocessors * rows
+    heavy = [warps(count, heavy=True) for count in (wide, wide + 1)]
+    assert heavy == ([2112, 1064] if half else [1056, 1064])
+
+
+def test_short_rows_of_two_arrays_are_not_half_as_many_to_a_warp():
+    assert not choose(rows_of(8, 128), strategy="short_rows", two_arrays=True).halved
 
 
 def test_a_row_of_two_leaves_is_not_short():

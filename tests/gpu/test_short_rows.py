@@ -52,7 +52,7 @@ def test_strided_rows(stream, cut, op):
 
 @pytest.mark.parametrize("op", ["sum", "argmin", "mean_var"])
 def test_few_rows_are_half_as_many_to_a_warp(stream, cut, op):
-    """Of each number of lanes and steps, where a warp lacks rows and where it has all; the next warp's are not written."""
+    """Of each number of lanes and steps, where a warp lacks rows and where it has all."""
     for vectors in VECTORS:
         for rows in (3, 16, 33):
             x = below_zero("float32", (rows, 4 * vectors))

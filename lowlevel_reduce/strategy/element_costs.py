@@ -42,6 +42,10 @@ _VECTOR_ANYWHERE, _ROW_ANYWHERE, _WIDE_VECTOR, _STRIDED_ELEMENT = 0.6e-3, 0.8e-3
 """And what a multiprocessor takes: for a vector of a row at any address, for such a row at least, for a vector with a
 wide accumulator, and for an element of those that lie apart."""
 
+_VECTOR_OF_TWO = 5e-3
+"""The same for a vector of one- or two-byte elements at any address that go with a second array's: those are loaded one
+after the other."""
+
 _COLUMNS, _OF_SEVERAL_AXES, _OF_SEVERAL_RUNS, _OF_FEW_BYTES, _OF_TWO = 1.5, 1.8, 0.3, -0.08, 0.3
 """The start of columns, and more where several axes are reduced, where several are not, for elements of one or two
 bytes, and for columns of two arrays that are no shorter than `_LONG_COLUMN`."""
@@ -97,6 +101,7 @@ def time_otherwise(of: Task) -> float:
     vectors = -(-bytes_of_a_row // VECTOR_BYTES)
     if problem.kind == "rows":
         each = _WIDE_VECTOR * vectors if _is_wide(of) else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
+        each = _VECTOR_OF_TWO * vectors if of.two_arrays and of.itemsize <= 2 else each
         return _ROWS_ANYWHERE + more + max(_reading(of, 1.0), rows * each)
     each, run = _STRIDED_ELEMENT * problem.length, problem.reduced[0]
     if run.stride == of.itemsize and run.size * of.itemsize % VECTOR_BYTES == 0:  # a load brings a vector

@@ -98,8 +98,13 @@ struct ContiguousRows {
     template <class S> static __device__ __forceinline__ bool inside(const S& source, uint64 first, uint64 count)
     {
         const char* begin = source.begin + first * sizeof(typename S::T);
-        return begin - vector_bytes >= source.problem.elements + source.problem.low &&
-               begin + count * sizeof(typename S::T) + vector_bytes <= source.problem.elements + source.problem.high;
+        return all_inside<typename S::T>(source.problem, begin, begin + count * sizeof(typename S::T));
+    }
+    // The same of rows that begin at `lowest` or later, and end at `end` or before.
+    template <class T>
+    static __device__ __forceinline__ bool all_inside(const ShapedProblem& p, const char* lowest, const char* end)
+    {
+        return lowest - vector_bytes >= p.elements + p.low && end + vector_bytes <= p.elements + p.high;
     }
     // The vector whose first element has number `index`; `bytes` bytes of it, at most 16, are the row's.
     template <class S> static __device__ __forceinline__ uint4 fetch_inside(const S& source, uint64 index, int32 bytes)
@@ -134,9 +139,9 @@ struct StridedRows {
         return (reinterpret_cast<uint64>(p.elements) | p.apart | p.reduced.stride[0]) % sizeof(T) == 0 && is_near(p) &&
                !in_vectors<T>(p) && p.actual_length() > 0;
     }
-    template <class S> static __device__ __forceinline__ bool inside(const S& source, uint64, uint64)
+    template <class T> static __device__ __forceinline__ bool all_inside(const ShapedProblem& p, const char*, const char*)
     {
-        return in_vectors<typename S::T>(source.problem) && is_near(source.problem);
+        return in_vectors<T>(p) && is_near(p);
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
     {

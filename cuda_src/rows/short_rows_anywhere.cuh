@@ -36,13 +36,19 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
         return present ? min(int32(length - index) * int32(sizeof(T)), int32(vector_bytes)) : 0;
     }
 
-    // Whether all 16-byte blocks that the warp's rows touch lie inside the array. Rows may lie in any order: each is checked.
+    // Whether all 16-byte blocks that the warp's rows touch lie inside the array. Rows may lie in any order: the
+    // lowest and the highest of each lane's are checked.
     __device__ __forceinline__ bool all_inside() const
     {
-        bool inside = true;
+        const char *lowest = at[0], *highest = at[0];
 #pragma unroll
-        for (int k = 0; k < count; ++k) inside = inside && (!held.has_row(k) || Rows::inside(source(k, {}), 0, length));
-        return __all_sync(0xffffffffu, inside);
+        for (int k = 1; k < count; ++k) {
+            const char* row = held.has_row(k) ? at[k] : at[0];
+            lowest = row < lowest ? row : lowest;
+            highest = row > highest ? row : highest;
+        }
+        const bool inside = Rows::template all_inside<T>(held.problem, lowest, highest + length * sizeof(T));
+        return __all_sync(0xffffffffu, !held.has_row(0) || inside);
     }
 
     // Folds them, all in flight at once: `fetch` loads a vector, of which so many bytes exist, and `fold` folds it.

@@ -11,7 +11,7 @@ from functools import lru_cache
 from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.strategy.base import MOST_THREADS, FoldedBy, Loads, Tile
 
-__all__ = ["FOLD", "MOST_BROKEN_BYTES", "block_times", "total"]
+__all__ = ["BLOCK", "FOLD", "MOST_BROKEN_BYTES", "block_times", "total"]
 
 _BYTES = 24e3
 """Bytes that a multiprocessor reads of its share of the memory in a microsecond."""
@@ -19,7 +19,7 @@ _BYTES = 24e3
 _LATENCY, _GAP = 1.2, 0.35
 """The least time of a round of loads; and what comes between two rounds of a block, while others may load."""
 
-_MEETING, _BLOCK, _EACH_BLOCK = 0.6, 1.0, 1e-5
+_MEETING, BLOCK, _EACH_BLOCK = 0.6, 1.0, 1e-5
 """What a block does in a turn besides; what it does before and after its turns; and a little for each block, which
 decides between ways that cost the same."""
 
@@ -61,7 +61,7 @@ def block_times(
     def time(at_once: int) -> float:
         hidden = at_once**2  # what others hide of a block's own work, about
         turn = rounds * max(_LATENCY, at_once * reading + _GAP / hidden) + _MEETING / hidden
-        return turn * tile.turns + _BLOCK * MOST_THREADS / threads / at_once
+        return turn * tile.turns + BLOCK * MOST_THREADS / threads / at_once
 
     return tuple(map(time, range(1, 1 + min(resident * MOST_THREADS // threads, _AT_ONCE))))
 
@@ -79,4 +79,4 @@ def total(times: tuple[float, ...], making: int, parts: int, fold: float, column
     else:
         reading = (waves if waves >= _FEW_WAVES else math.ceil(waves)) * times[-1]
     partials = making * columns * 2 * VECTOR_BYTES / multiprocessors / _BYTES if parts > 1 else 0.0
-    return reading + partials + _BLOCK + fold + _EACH_PARTIAL * parts + _EACH_BLOCK * making
+    return reading + partials + BLOCK + fold + _EACH_PARTIAL * parts + _EACH_BLOCK * making

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.strategy.base import MOST_THREADS, Loads, Tile
-from lowlevel_reduce.strategy.column_costs import block_times
+from lowlevel_reduce.strategy.column_costs import BLOCK, block_times
 
 __all__ = ["LEAF", "LINE_BYTES", "MOST_IN_CLUSTER", "NARROW_BYTES", "Cut", "Kind", "cuts_of", "loads_of", "places_of"]
 
@@ -134,8 +134,8 @@ def _cut(kind: Kind, tile: Tile, threads: int, loads: Loads, slower: float) -> C
     broken = tile.columns < kind.inner
     times = block_times(tile, threads, loads, kind.itemsize, length, slower, broken, kind.resident)
     beside, less = tile.columns // loads.width, 1 - 1e-9
-    each = times[-1] / len(times) / kind.multiprocessors * less
-    return Cut(tile, threads, tile.columns, tile.vectors * tile.turns, beside, times, each, min(times) * less)
+    each, shortest = times[-1] / len(times) / kind.multiprocessors * less, (min(times) + BLOCK) * less
+    return Cut(tile, threads, tile.columns, tile.vectors * tile.turns, beside, times, each, shortest)
 
 
 def _tiles(kind: Kind, loads: Loads) -> Iterator[tuple[Tile, int]]:

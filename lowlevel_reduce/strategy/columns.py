@@ -153,9 +153,11 @@ def _cheapest(kernels: list[Columns]) -> RowStrategy:
         threads, vectors, multiprocessors = of.threads, of.vectors, of.task.facts.multiprocessors
         for cut in cuts:
             tile, block_threads, columns, covered, beside, times, each, shortest = cut
+            if shortest > least:
+                continue
             parts = -(-vectors // covered)
             making = -(-threads // beside) * parts
-            if shortest > least or making * each > least:
+            if making * each > least:
                 continue
             by = _folded_by(cut, of, parts, making)
             if by is not None:

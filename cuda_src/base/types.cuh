@@ -41,6 +41,12 @@ struct Split64 {
     __device__ __forceinline__ uint64 whole() const { return uint64(high) << 32 | low; }
 };
 
+// 16 bytes as they are loaded, and the elements that they are.
+template <class T> union VectorOf {
+    uint4 raw;
+    T elements[16 / sizeof(T)];
+};
+
 template <class A, class B> constexpr bool is_same = false;
 template <class A> constexpr bool is_same<A, A> = true;
 

@@ -152,7 +152,7 @@ struct StridedRows {
 #pragma unroll
         for (uint32 i = 0; i < V; ++i) past[i] = min(uint32(index) + i, uint32(source.row.length) - 1);
         source.problem.reduced.template near_offsets<V>(0, past, offsets);
-        union { uint4 raw; T elements[V]; } u;
+        VectorOf<T> u;
 #pragma unroll
         for (uint32 i = 0; i < V; ++i) u.elements[i] = load_aligned<T>(source.begin + offsets[i]);
         return join_bytes(u.raw, absent_elements<typename S::Operator>(), bytes);

@@ -100,7 +100,7 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_gathered(const S& 
 #pragma unroll
         for (uint32 i = 0; i < N * V; ++i) past[i] = min(begun + (i / V * lanes + lane) * V + i % V, count - 1);
         axes.near_offsets<N * V, has_second<Op>>(leaf.first, past, offsets, seconds);
-        union { uint4 raw; T elements[V]; } u;
+        VectorOf<T> u;
 #pragma unroll
         for (uint32 t = 0; t < N; ++t) {
 #pragma unroll

@@ -56,8 +56,7 @@ fold_counted(const S& source, uint4* v, const Seconds<Op>* y, uint64 first, uint
             const uint64 index = first + (t * lanes + lane) * V;
             const int32 bytes = int32(count - (t * lanes + lane) * V) * int32(sizeof(T));
             if constexpr (has_second<Op>) {
-                union { uint4 raw; T elements[V]; } u;
-                u.raw = v[t];
+                const VectorOf<T> u = {v[t]};
                 a[t] = fold_elements<Op, 0, V, false>(source, u.elements, y[t].elements, index, bytes);
             } else {
                 a[t] = fold_vector_part<Op>(source, v[t], index, bytes);

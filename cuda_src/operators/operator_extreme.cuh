@@ -136,8 +136,7 @@ private:
         Acc most = 0;
 #pragma unroll
         for (uint32 t = 0; t < vectors; ++t) {
-            union { uint4 raw; In elements[2]; } u;
-            u.raw = v[t];
+            const VectorOf<In> u = {v[t]};
 #pragma unroll
             for (uint32 i = 0; i < 2; ++i) {
                 const In x = u.elements[i];

@@ -48,8 +48,7 @@ struct MeanByTotal : Operator<In, MomentsAndTotal<typename TotalOf<In>::type>, O
     static constexpr bool folds_with_row = is_same<In, float64>;
     template <class R> static __device__ __forceinline__ A fold_with_row(uint4 v, const R& row)
     {
-        union { uint4 raw; In elements[2]; } u;
-        u.raw = v;
+        const VectorOf<In> u = {v};
         return {About::fold_with_row(v, row), widen<Total>(u.elements[0]) + widen<Total>(u.elements[1])};
     }
     static __device__ __forceinline__ A combine(A a, A b)

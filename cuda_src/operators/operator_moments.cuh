@@ -78,8 +78,7 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments<is_comple
             const int32 from = int32(number(row.pivot)), sum = int32(sum_packed<In, false>(v));
             return {{float64(sum - n * from)}, float64(sum_of_squares<In>(v) - from * (2 * sum - n * from))};
         } else {
-            union { uint4 raw; In elements[2]; } u;
-            u.raw = v;
+            const VectorOf<In> u = {v};
             const M a = map_in_ones(u.elements[0], row.pivot), b = map_in_ones(u.elements[1], row.pivot);
             if (__builtin_expect(is_large(a.squares) || is_large(b.squares), false))
                 return map_both(u.elements[0], u.elements[1], row.pivot);

@@ -32,8 +32,7 @@ __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes,
     constexpr int32 V = vector_elements<T>, size = sizeof(T);
     using W = typename Word<size>::type;
     const auto* from = reinterpret_cast<const W*>(address);
-    union { uint4 raw; W elements[V]; } u;
-    u.raw = absent;
+    VectorOf<W> u = {absent};
 #pragma unroll
     for (int32 i = 0; i < V; ++i) {
         if constexpr (InOrder) u.elements[i] = load_word_if(i * size < bytes, from + i, u.elements[i]);

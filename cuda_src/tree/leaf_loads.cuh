@@ -7,8 +7,7 @@
 template <class Op> __device__ __forceinline__ uint4 load_cut_vector(const char* address, int32 bytes)
 {
     using T = typename Op::Input;
-    union { T elements[vector_elements<T>]; uint4 raw; } u;
-    u.raw = load_elements<T>(address, bytes, absent_elements<Op>());
+    VectorOf<T> u = {load_elements<T>(address, bytes, absent_elements<Op>())};
     if constexpr (!fills_absent<Op>)
 #pragma unroll
         for (int32 i = 1; i < int32(vector_elements<T>); ++i)

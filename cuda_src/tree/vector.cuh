@@ -75,8 +75,7 @@ fold_vector(const S& source, uint4 raw, const Seconds<Op>& seconds, uint64 index
     } else if constexpr (Op::folds_vectors && sizeof(T) <= 2) {
         return Op::template fold_leaf<1>(&raw, index);
     } else {
-        union { uint4 raw; T elements[V]; } u;
-        u.raw = raw;
+        const VectorOf<T> u = {raw};
         return fold_elements<Op, 0, V, true>(source, u.elements, seconds.elements, index, vector_bytes);
     }
 }
@@ -94,8 +93,7 @@ fold_vector_part(const S& source, uint4 raw, uint64 index, int32 bytes)
 {
     using T = typename Op::Input;
     constexpr uint32 V = vector_elements<T>;
-    union { uint4 raw; T elements[V]; } u;
-    u.raw = raw;
+    VectorOf<T> u = {raw};
     if constexpr (Op::packed) {
         return Op::fold_packed(keep_bytes(raw, bytes));
     } else if constexpr (Op::has_absent) {
@@ -123,7 +121,7 @@ template <class Op> __device__ __forceinline__ uint4 absent_elements()
 {
     if constexpr (fills_absent<Op>) {
         using T = typename Op::Input;
-        union { T elements[vector_elements<T>]; uint4 raw; } u;
+        VectorOf<T> u;
 #pragma unroll
         for (uint32 i = 0; i < vector_elements<T>; ++i) u.elements[i] = Op::absent(Unused{});
         return u.raw;

@@ -20,8 +20,7 @@ template <class Sum, uint32 Count, class T> __device__ __forceinline__ Sum sum_e
 template <class T> __device__ __forceinline__ float64 sum_exactly(uint4 v)
 {
     constexpr uint32 V = sizeof(v) / sizeof(T);
-    union { uint4 raw; T elements[V]; } u;
-    u.raw = v;
+    const VectorOf<T> u = {v};
     if constexpr (is_same<T, float8_e4m3> && converts_in_pairs<T>) return sum_float8<T>(v);
     else if constexpr (is_same<T, float8_e4m3>) return sum_elements<float32, V>(u.elements);
     else return sum_elements<float64, V>(u.elements);

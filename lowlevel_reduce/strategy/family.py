@@ -18,7 +18,7 @@ from lowlevel_reduce.strategy.column_cuts import loads_of
 from lowlevel_reduce.strategy.columns import is_wide, resident_columns
 from lowlevel_reduce.strategy.elements import KERNEL_BOUNDS
 from lowlevel_reduce.strategy.row_bounds import bounded
-from lowlevel_reduce.strategy.selection import needs_many_registers, operator_text
+from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source, with_twins
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy, choose
 
@@ -89,21 +89,19 @@ def family(reduction: Reduction, types: Types, compute_capability: tuple[int, in
         found = "{}.{}".format(*compute_capability)
         raise UnsupportedError(f"the kernels need compute capability 7.5 or newer, not {found}")
     text = operator_text(reduction, types)
-    sources = [*_whole(reduction, types, text, compute_capability), *_rows(types, text, compute_capability)]
+    sources = [*_whole(types, text, compute_capability), *_rows(types, text, compute_capability)]
     sources += [row_kernel_source(text, chosen) for chosen in _columns(types.element.itemsize, text)]
     sources.append(row_kernel_source(text, RowStrategy("elements", 1, **KERNEL_BOUNDS)))
     return tuple(dict.fromkeys(with_twins(sources)))
 
 
-def _whole(
-    reduction: Reduction, types: Types, text: OperatorText, compute_capability: tuple[int, int]
-) -> Iterator[KernelSource]:
+def _whole(types: Types, text: OperatorText, compute_capability: tuple[int, int]) -> Iterator[KernelSource]:
     """Yield the kernels for whole arrays: what the table in `policy` has, from one leaf to more than any row has."""
     facts = DeviceFacts(compute_capability, _MULTIPROCESSORS, compute_capability >= _CLUSTERS_SINCE, cooperative=True)
-    many, small = needs_many_registers(reduction, types), types.element.itemsize <= 2
+    small = types.element.itemsize <= 2
 
     def chosen(leaves: int) -> Strategy:
-        return choose(leaves, facts, wide_accumulator=many, small_elements=small)
+        return choose(leaves, facts, wide_accumulator=text.wide, small_elements=small)
 
     for bits in range(_MOST_LEAF_BITS):
         yield from kernel_sources(text, chosen(1 << bits))

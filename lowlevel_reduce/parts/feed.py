@@ -84,7 +84,7 @@ class Feed:
     Threads, each with page-locked memory for a share, take shares in turn, also those of the next pieces; the calling
     thread copies what is read, in any order within a piece. The device has room for one piece: what is launched for it
     runs before the next is copied, in the order of the stream, and takes a fraction of the copy's time. Sources that
-    are not random are read by the calling thread.
+    are not random are read by the calling thread, and so are all in a green context, which may be current on only one.
 
     Parameters
     ----------
@@ -104,7 +104,8 @@ class Feed:
         self._source, self._stream, self._told = source, stream, told
         self._itemsize = source.dtype.itemsize
         self._most = max(min(SHARE_BYTES, piece_bytes) // self._itemsize, 1)
-        self._readers = min(readers_here(), -(-math.prod(source.shape) // self._most)) if source.is_random else 0
+        is_by_threads = source.is_random and not stream.context.is_green
+        self._readers = min(readers_here(), -(-math.prod(source.shape) // self._most)) if is_by_threads else 0
         self._there = Buffer.allocate(piece_bytes, stream.context)
         self._lock, self._slots, self._ended = Lock(), list[_Slot](), False
         self._tasks: SimpleQueue[_Share | None] = SimpleQueue()
@@ -234,10 +235,12 @@ class Feed:
                 self._tasks.get_nowait()  # what nobody is to read any more
         for _ in self._threads:
             self._tasks.put(None)
-        for thread in self._threads:
-            if thread.ident is not None:  # it was started
-                thread.join()
-        self._stream.synchronize()
+        try:
+            for thread in self._threads:
+                if thread.ident is not None:  # it was started
+                    thread.join()
+        finally:  # also where an interrupt came: then objects go as threads end, and their memory with them
+            self._stream.synchronize()
         for each in self._slots:
             each.close()
         self._there.close()

@@ -12,6 +12,7 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
+from lowlevel_reduce.driver import Context
 from lowlevel_reduce.parts import feed, large
 
 LEAF = 1024
@@ -210,6 +211,42 @@ def test_pieces_of_any_length_by_any_number_of_threads(seed, stream, context, mo
             fed.run(([(start, count)], functools.partial(use, count=count)) for start, count in steps)
         assert len(found) == len(steps)
         np.testing.assert_array_equal(np.concatenate(found), x)
+
+
+def test_an_interrupt_while_threads_end_leaves_no_copy_under_way(monkeypatch):
+    """What it copies out of is freed as objects go, behind the copy."""
+    join, interrupted = threading.Thread.join, []
+
+    def joined(thread, *rest):
+        join(thread, *rest)
+        if thread.name == "read a file" and not interrupted:
+            interrupted.append(thread)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    with simulator.use("H200") as driver:
+        with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
+            before = driver.calls["cuStreamSynchronize"]
+            with pytest.raises(KeyboardInterrupt):
+                lr.reduce_large(values(12 * LEAF), stream=stream)
+            assert driver.calls["cuStreamSynchronize"] > before
+
+
+def test_a_green_context_is_current_on_the_calling_thread_alone(device, context, monkeypatch):
+    """As the driver asks for it: the calling thread reads there."""
+    names, pushed = [], Context.pushed
+    monkeypatch.setattr(Context, "pushed", lambda self: names.append(threading.current_thread().name) or pushed(self))
+    monkeypatch.setattr(feed, "readers_here", lambda: 3)
+    x = values(12 * LEAF + 7)
+    try:
+        share = Context.green(device, max(device.multiprocessor_count // 8, 1))
+    except lr.UnsupportedError as error:
+        pytest.skip(str(error))
+    with share, lr.Stream.create(share) as stream:
+        assert lr.reduce_large(x, stream=stream).numpy().tobytes() == lr.tree.reduce(x).tobytes()
+    assert "read a file" not in names
+    lr.reduce_large(x, stream=lr.Stream.legacy(context))
+    assert "read a file" in names
 
 
 def test_files_are_closed(stream, tmp_path, monkeypatch):

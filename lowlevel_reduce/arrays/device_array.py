@@ -93,7 +93,7 @@ class DeviceArray(Value, Exported):
         return self
 
     @classmethod
-    def of_cell(cls, cell: Cell, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> DeviceArray:
+    def of_cell(cls, dtype: np.dtype[Any], shape: tuple[int, ...], cell: Cell, stream: Stream) -> DeviceArray:
         """Return an array in a cell, which it fits, in a fixed stream; nothing is checked: this is a hot path."""
         self = cls.__new__(cls)
         self._home = cell.pool.context_id
@@ -245,7 +245,7 @@ class DeviceArray(Value, Exported):
             raise IndexError(f"an array of shape {self.shape} has no plane {index}")
         size = math.prod(shape) * self.dtype.itemsize
         if isinstance(self._memory, Cell):
-            return DeviceArray.of_cell(Part(self._memory, index * size), self.dtype, shape, self.stream)
+            return DeviceArray.of_cell(self.dtype, shape, Part(self._memory, index * size), self.stream)
         part = Buffer.from_pointer(self.pointer + index * size, size, context=self.context, owner=self._buffer)
         return DeviceArray(part, self.dtype, shape, self.stream)
 

@@ -35,6 +35,7 @@ __all__ = [
     "exported_stream",
     "foreign_view",
     "home_of",
+    "known_home",
     "order_consumer",
     "produced_view",
     "view_of",
@@ -148,9 +149,16 @@ def _view_by_interface(x: Any, stream: Stream) -> Any:
 
 _HOMES = "homes of contexts"  # in what is kept for a driver
 _MOST_HOMES = 1024  # that are remembered
+_NONE: dict[Any, Any] = {}
 
 BOUNDS = {_HOMES: _MOST_HOMES}
 """The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
+
+
+def known_home(number: int | None) -> tuple[int, bool] | None:
+    """Return what `home_of` has returned for the context of a number, None if it was not asked."""
+    known: tuple[int, bool] | None = binding.selected().kept.get(_HOMES, _NONE).get(number)
+    return known
 
 
 def home_of(context: Context, number: int | None = None) -> tuple[int, bool]:
@@ -200,7 +208,7 @@ def exported_stream(stream: Stream, number: int | None = None) -> int:
     """
     if not stream.is_default:
         return stream.handle
-    if home_of(stream.context, number)[1]:
+    if (known_home(number) or home_of(stream.context, number))[1]:
         return stream.handle or _LEGACY  # 0 is not allowed there
     with _their_context(stream.context) as theirs:
         if stream.context != theirs:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arguments import integer, shown
-from lowlevel_reduce.arrays.exchange import exported_stream, home_of, order_consumer
+from lowlevel_reduce.arrays.exchange import exported_stream, home_of, known_home, order_consumer
 from lowlevel_reduce.arrays.foreign import only_nvidias_memory
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class Exported:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return (kDLCUDA, ordinal)."""
-        return (_CUDA, home_of(self.context, self._home)[0])
+        return (_CUDA, (known_home(self._home) or home_of(self.context, self._home))[0])
 
     def __dlpack__(
         self,
@@ -92,8 +94,7 @@ class Exported:
         UnsupportedError
             If the memory is not of NVIDIA's driver, but a simulated one's.
         """
-        home = self._home
-        ordinal, is_primary = home_of(self.context, home)
+        ordinal, is_primary = known_home(self._home) or home_of(self.context, self._home)
         # What most ask for is seen at once. An array compares element by element.
         if copy is not None or dl_device is not None or type(max_version) is not tuple or max_version != _DLPACK_1:
             _check_asked(copy, dl_device, max_version, ordinal)
@@ -103,10 +104,15 @@ class Exported:
         if stream != _NO_SYNCHRONIZATION:
             order_consumer(stream or 1, self.stream, is_primary=is_primary)
         only_nvidias_memory()
-        from lowlevel_reduce.arrays.capsules import capsule_of  # noqa: PLC0415 - 0.2 µs here, and 0.1 ms at the import
-
         versioned = max_version is not None and max_version[0] >= 1
-        return capsule_of(self, pointer, self.shape, self.dtype, ordinal, versioned=versioned)
+        return _capsule_of()(self, pointer, self.shape, self.dtype, ordinal, versioned=versioned)
+
+
+@functools.cache  # an import statement in a hot path takes 0.2 us, and one at the import 0.1 ms
+def _capsule_of() -> Callable[..., Any]:
+    from lowlevel_reduce.arrays.capsules import capsule_of  # noqa: PLC0415 - few export
+
+    return capsule_of
 
 
 def _check_asked(copy: Any, dl_device: Any, max_version: Any, ordinal: int) -> None:

@@ -27,7 +27,8 @@ class Producer:
     key : callable
         Returns what a bound launch depends on: device ordinal, type, shape and strides, hashable.
     known : callable
-        Returns the same, and raises a TypeError for an array that is not `plain`.
+        Returns what a call depends on: this producer, the device's ordinal, the handle of the stream that the library
+        works in there, type, shape and strides, hashable. Raises a TypeError for an array that is not `plain`.
     ordinal : callable
         Returns the device's ordinal alone.
     pointer : callable
@@ -67,21 +68,28 @@ class Producer:
 
 
 _MOST_CLASSES = 256
-_known: dict[type, Producer | None] = {}
+
+
+class _Known(dict[type, "Producer | None"]):
+    """Producers by the class of their arrays; one that is not known yet is looked for."""
+
+    __slots__ = ()
+
+    def __missing__(self, kind: type) -> Producer | None:
+        if len(self) >= _MOST_CLASSES:  # a program may make classes without end
+            self.clear()
+        producer = self[kind] = _find(kind)
+        return producer
+
+
+_known = _Known()
 
 BOUNDS = {"_known": _MOST_CLASSES}
 """The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
-
-def producer_of(kind: type) -> Producer | None:
-    """Return how arrays of a class are read, or None if their protocols must be asked."""
-    try:
-        return _known[kind]
-    except KeyError:
-        if len(_known) >= _MOST_CLASSES:  # a program may make classes without end
-            _known.clear()
-        producer = _known[kind] = _find(kind)
-        return producer
+producer_of: Callable[[type], Producer | None] = _known.__getitem__
+"""Return how arrays of a class are read, or None if their protocols must be asked. No line of Python is run for a class
+that is known: this is a hot path."""
 
 
 def _find(kind: type) -> Producer | None:
@@ -95,11 +103,15 @@ def _find(kind: type) -> Producer | None:
 
 def _torch(torch: Any) -> Producer:
     tensor = torch.Tensor
-    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    raw: Any = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+
+    if raw is None:  # another name in this version
+
+        def raw(ordinal: int) -> Any:
+            return torch.cuda.current_stream(ordinal).cuda_stream
 
     def stream(ordinal: int) -> int:
-        handle = torch.cuda.current_stream(ordinal).cuda_stream if raw is None else raw(ordinal)
-        return int(handle) or 1
+        return int(raw(ordinal)) or 1
 
     def key(x: Any) -> tuple[Any, ...]:
         return x.get_device(), x.dtype, x.shape, x.stride()
@@ -124,12 +136,14 @@ def _torch(torch: Any) -> Producer:
         # Asking for the strides of what is not strided raises.
         if not x.is_cuda or x.is_neg() or x.is_conj():
             raise TypeError("the memory of the tensor holds other values, or is not on a GPU")
-        return x.get_device(), x.dtype, x.shape, x.stride()
+        ordinal = x.get_device()
+        return producer, ordinal, raw(ordinal) or 1, x.dtype, x.shape, x.stride()
 
-    return Producer(
+    producer = Producer(
         "PyTorch", key=key, known=known, ordinal=tensor.get_device, pointer=tensor.data_ptr, stream=stream,
         facts=facts, plain=plain,
     )  # fmt: skip
+    return producer
 
 
 def _cupy(cupy: Any) -> Producer:
@@ -157,8 +171,10 @@ def _cupy(cupy: Any) -> Producer:
     def known(x: Any) -> tuple[Any, ...]:
         if not plain(x):
             raise TypeError("the memory of the array is not of CuPy's own allocators")
-        return key(x)
+        ordinal = x.device.id
+        return producer, ordinal, int(current(ordinal).ptr) or 1, x.dtype, x.shape, x.strides
 
-    return Producer(
+    producer = Producer(
         "CuPy", key=key, known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=facts, plain=plain
     )
+    return producer

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +17,13 @@ import numpy as np
 from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_output
+from lowlevel_reduce.arrays.libraries import producer_of
 from lowlevel_reduce.calls.options import forced_strategy, initial_key
 from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.threads import Thread, here
 from lowlevel_reduce.calls.views import (
     UNKNOWN,
     address_of,
-    are_near,
     are_of,
     are_trusted,
     is_current,
@@ -32,6 +31,7 @@ from lowlevel_reduce.calls.views import (
     is_trusted,
     known_as,
     seen,
+    spot_in,
     spot_of,
     view_in,
 )
@@ -91,7 +91,10 @@ def execute(
     key = None
     if allocator is None and options is not None:
         key, found = _remembered(thread, x, op, options, second, out, stream, initial)
-        result = None if key is None else _by_key(thread, key, found, make, (x, second, out), stream, initial)
+        if found is not None:  # where something was closed, the launch finds out
+            result = _again(thread, found, key, x, second, out, stream)
+        else:
+            result = None if key is None else _anew(thread, key, make, (x, second, out), stream, initial)
         if result is not None:
             return result
     where = thread.stream_of(stream, x)
@@ -128,11 +131,7 @@ def repeated(
     key, prepared = _remembered(thread, x, op, options, second, out, stream, None)
     if prepared is None or not is_asked or prepared.place.is_over:
         return key, None
-    place = prepared.place
-    with nullcontext() if is_current(thread, place, key[0]) else place.context.pushed():
-        if place.is_capturing:
-            return key, None
-        return key, _again(thread, prepared, key, (x, second, out), stream)
+    return key, None if prepared.place.is_capturing else _again(thread, prepared, key, x, second, out, stream)
 
 
 def _copied(thread: Thread, x: Any, second: Any, stream: Any) -> tuple[Any, Any]:
@@ -152,12 +151,13 @@ def _remembered(
     The former is None also where it cannot be known without asking the driver.
     """
     try:
-        known = known_as(x)
+        producer = producer_of(type(x))
+        known = known_as(x) if producer is None else producer.known(x)
         if known is UNKNOWN:
             return None, None
         beside = None if second is None else known_as(second)
         into = None if out is None else known_as(out)
-        spot = spot_of(thread, known, stream)
+        spot = None if stream is None else spot_of(thread, known, stream)
         if spot is UNKNOWN or beside is UNKNOWN or into is UNKNOWN:
             return None, None
         start = None if initial is None else initial_key(initial)
@@ -167,52 +167,24 @@ def _remembered(
         return None, None
 
 
-def _by_key(
-    thread: Thread,
-    key: Any,
-    prepared: Prepared | None,
-    make: Describe,
-    arrays: tuple[Any, Any, Any],
-    stream: Any,
-    initial: Any,
-) -> Any:
-    """Make a call where its like was made; None if there was none, or if something must be asked of the driver."""
-    place = thread.spots.get(key[0]) if prepared is None else prepared.place
-    if place is None or (prepared is None and place.is_over):
+def _anew(thread: Thread, key: Any, make: Describe, arrays: tuple[Any, Any, Any], stream: Any, initial: Any) -> Any:
+    """Make a call whose like was not made, in a place where others were; None if there is none, or it must be asked."""
+    place = thread.spots.get(spot_in(key))
+    if place is None or place.is_over:
         return None
-    if is_current(thread, place, key[0]):
-        if prepared is not None:  # where something was closed, the launch finds out
-            return _again(thread, prepared, key, arrays, stream, captured=place.is_capturing)
-        return _there(thread, place, key, None, make, arrays, stream, initial)
-    if place.is_over:
-        return None
-    with place.context.pushed():
-        return _there(thread, place, key, prepared, make, arrays, stream, initial)
-
-
-def _there(
-    thread: Thread,
-    place: Place,
-    key: Any,
-    prepared: Prepared | None,
-    make: Describe,
-    arrays: tuple[Any, Any, Any],
-    stream: Any,
-    initial: Any,
-) -> Any:
-    """Make such a call in its place, whose context is current if it must be."""
-    captured = place.is_capturing
-    if prepared is not None:
-        return _again(thread, prepared, key, arrays, stream, captured=captured)
+    if not is_current(thread, place, key[0]):
+        with place.context.pushed():
+            return _anew(thread, key, make, arrays, stream, initial)
     x, second, out = arrays
-    if captured or not are_of(place, *key[1:4]):
+    if place.is_capturing or not are_of(place, *key[1:4]):
         return None
     if out is None:  # of a new shape: all but the launch is known not to fail
         views: tuple[ArrayView, ...] = (seen(x),) if second is None else (seen(x), seen(second))
         _, made = make(thread, place, views, key[4], key[5], initial)
         prepared = made()
-        thread.keep(key, prepared)
-        return None if prepared.is_nothing else _again(thread, prepared, key, arrays, stream)
+        if thread.has_met(key):
+            thread.keep(key, prepared)
+        return None if prepared.is_nothing else _again(thread, prepared, key, x, second, out, stream)
     views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
     known, made = make(thread, place, views, key[4], key[5], initial)
     prepared = _found(thread, place, (*known, initial_key(initial)), made)
@@ -221,17 +193,22 @@ def _there(
     return result
 
 
-def _again(
-    thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any, Any], stream: Any, *, captured: bool = False
-) -> Any:
+def _again(thread: Thread, prepared: Prepared, key: Any, x: Any, second: Any, out: Any, stream: Any) -> Any:
     """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
-    place, (x, second, out) = prepared.place, arrays
-    known = key[1]
-    source = address_of(thread, place, x, known, is_near=stream is None)
-    other = 0 if second is None else address_of(thread, place, second, key[2], is_near=are_near(stream, known, key[2]))
-    if not source or source & prepared.refused:
-        return None
-    if second is not None and (not other or other & prepared.second_refused):
+    place = prepared.place
+    if place.is_default and not is_current(thread, place, key[0]):
+        if place.is_over:
+            return None
+        with place.context.pushed():
+            return _again(thread, prepared, key, x, second, out, stream)
+    captured = place.may_be_captured and place.is_capturing
+    source = address_of(thread, place, x, key[1])
+    other = 0 if second is None else address_of(thread, place, second, key[2])
+    if (
+        not source
+        or source & prepared.refused
+        or (second is not None and (not other or other & prepared.second_refused))
+    ):
         return None
     launch = functools.partial(_launch_apart, prepared, None, True) if captured else prepared.launch
     if out is None:
@@ -240,14 +217,14 @@ def _again(
             return None
         result = prepared.wrapped(cell, place.stream if stream is None or place.is_default else stream)
     else:
-        target = address_of(thread, place, out, key[3], is_near=are_near(stream, known, key[3]))
+        target = address_of(thread, place, out, key[3])
         if not target or not _fits(prepared, source, other, target) or not launch(source, target, other):
             return None
         result = out
     if captured:
-        order_after(place.stream, *arrays)
+        order_after(place.stream, x, second, out)
     elif stream is not None or second is not None or out is not None:
-        _wait_behind(thread, place, arrays)
+        _wait_behind(thread, place, x, second, out)
     return result
 
 
@@ -277,7 +254,7 @@ def _fits(prepared: Prepared, source: int, second: int, target: int) -> bool:
     return not second or not extents.overlap(second + extents.second_low, second + extents.second_high, target)
 
 
-def _wait_behind(thread: Thread, place: Place, arrays: tuple[Any, ...]) -> None:
+def _wait_behind(thread: Thread, place: Place, *arrays: Any) -> None:
     """Let other streams, in whose order arrays are overwritten or read, wait for what the place has with them."""
     for each in arrays:
         if type(each) is DeviceArray and not is_here(place, each):
@@ -368,4 +345,4 @@ def _put(
 def _several(plan: BasePlan | Form, result: Any, out: Any) -> Any:
     if out is not None or plan.results == 1:
         return result
-    return plan.result_tuple(result.plane(k) for k in range(plan.results))
+    return plan.result_tuple(*(result.plane(k) for k in range(plan.results)))

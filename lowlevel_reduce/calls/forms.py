@@ -20,8 +20,6 @@ from lowlevel_reduce.strategy.selection import check_length, chosen_for, request
 from lowlevel_reduce.strategy.selection import workspace_bytes as workspace_bytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.operators.base import Reduction
     from lowlevel_reduce.strategy.base import RowStrategy
@@ -79,10 +77,11 @@ class Form:
         self._masks = VECTOR_BYTES - 1, second_vector_bytes(expected, of.itemsize) - 1, 0, 0
         self._kernels: dict[tuple[Any, ...], PlacedKernel] = {}
 
-    def result_tuple(self, results: Iterable[Any]) -> Any:
-        """Return the operator's several results as its named tuple."""
+    @property
+    def result_tuple(self) -> Any:
+        """The type of the operator's several results, a named tuple."""
         reduction = self._of.reduction
-        return result_tuple(reduction.name, reduction.result_names)(*results)
+        return result_tuple(reduction.name, reduction.result_names)
 
     def prepared(
         self,

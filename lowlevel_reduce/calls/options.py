@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,8 @@ _environment: Any = getattr(os.environ, "_data", os.environ)
 _variable: Any = os.environ.encodekey(STRATEGY_VARIABLE) if _environment is not os.environ else STRATEGY_VARIABLE
 
 
-def forced_strategy() -> Any:
-    """Return what stands for the value of the variable that forces a strategy, in keys."""
-    return _environment.get(_variable)
+forced_strategy: Callable[[], Any] = functools.partial(_environment.get, _variable)
+"""Return what stands for the value of the variable that forces a strategy, in keys."""
 
 
 def key_options(op: Any, *, dtype: Any, accumulate: Any, nan: Any, last: Any, map: Any) -> dict[str, Any]:

@@ -98,6 +98,8 @@ class Place:
         The context's number in the driver.
     is_default : bool
         Whether its context must be current for a launch.
+    may_be_captured : bool
+        Whether it can be captured at all: the legacy stream cannot.
     pool : Pool
         Memory for results.
     workspace : Workspace
@@ -106,7 +108,7 @@ class Place:
 
     __slots__ = (
         *("_capture", "_captured", "_capturing", "_launchers", "_primary_of", "context", "context_id", "handle"),
-        *("_facts", "is_default", "pool", "stream", "workspace"),
+        *("_facts", "is_default", "may_be_captured", "pool", "stream", "workspace"),
     )
 
     def __init__(self, stream: Stream) -> None:
@@ -116,6 +118,7 @@ class Place:
         self.handle = stream.handle or 1
         self.is_default = stream.is_default
         legacy = stream.handle in _LEGACY_HANDLES
+        self.may_be_captured = not legacy
         self._capturing = None if legacy else binding.selected().prebuilt_number("cuStreamIsCapturing", stream.handle)
         self.pool = Pool(stream, self.context)
         self._capture: Callable[[], int] | None = None

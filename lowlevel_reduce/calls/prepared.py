@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
@@ -94,11 +95,13 @@ class Prepared:
         The size of all results, and that of a cell for them.
     refused, second_refused : int
         Bits that the arrays' addresses must not have.
+    wrapped : callable
+        ``wrapped(cell, stream)`` returns results that lie in a cell, as arrays of a stream.
     """
 
     __slots__ = (
         *("_extents", "_idle", "_mask", "_own", "_second_mask", "_steps", "_workspace_bytes"),
-        *("cell_bytes", "place", "plan", "refused", "result_bytes", "result_shape", "second_refused"),
+        *("cell_bytes", "place", "plan", "refused", "result_bytes", "result_shape", "second_refused", "wrapped"),
     )
 
     def __init__(
@@ -118,7 +121,13 @@ class Prepared:
         must not have; a workspace of 0 bytes is none.
         """
         self.plan, self.place, self.result_shape = plan, place, result_shape
-        self.result_bytes = plan.results * math.prod(result_shape) * plan.result_dtype.itemsize
+        results, dtype = plan.results, plan.result_dtype
+        self.result_bytes = results * math.prod(result_shape) * dtype.itemsize
+        self.wrapped = (
+            functools.partial(DeviceArray.of_cell, dtype, result_shape)
+            if results == 1
+            else functools.partial(arrays_in, plan.result_tuple, results, dtype, result_shape)
+        )
         self.cell_bytes = cell_size(self.result_bytes)
         self._steps = steps
         self._extents: Extents | Callable[[], Extents] = touched
@@ -178,58 +187,56 @@ class Prepared:
         """
         own, size = self._own, self._workspace_bytes
         if own is None:
-            workspace = self.place.workspace.at_least(size) if size else 0
-            is_twin = bool(source & self._mask or second & self._second_mask)
-            return self._put(self._steps[0], is_twin, source, result, second, workspace)
+            return self._put(source, result, second, self.place.workspace.at_least(size) if size else 0)
         try:
             token = self._idle.pop()
         except IndexError:
             return False
-        self._put_all(source, result, second, own.at_least(size) if size else 0)
+        if not self._put(source, result, second, own.at_least(size) if size else 0):
+            self.refuse()
         self._idle.append(token)
         return True
 
-    def _put(self, step: Step, is_twin: bool, source: int, result: int, second: int, workspace: int) -> bool:
-        launcher = step.kernel.launchers[is_twin]
-        if launcher is None or not launcher.turn.idle:
-            launcher = step.kernel.launcher(twin=is_twin)
-        turn = launcher.turn
-        try:
-            words = turn.idle.pop()
-        except IndexError:
-            return False
-        try:
-            if launcher.holds != step.number:
-                launcher.hold(step, words)
-            words[0] = source
-            words[1] = result
-            words[2] = second
-            words[3] = workspace
-            code = launcher.launch()
-        finally:
-            turn.idle.append(words)
-        if code:
-            binding.raise_for("cuLaunchKernelEx", code)
+    def _put(self, source: int, result: int, second: int, workspace: int) -> bool:
+        """Launch all steps with these addresses; False at the first that cannot be launched now."""
+        is_twin = bool(source & self._mask or second & self._second_mask)
+        for step in self._steps:
+            launcher = step.kernel.launchers[is_twin]
+            if launcher is None or not launcher.turn.idle:
+                launcher = step.kernel.launcher(twin=is_twin)
+            turn = launcher.turn
+            try:
+                words = turn.idle.pop()
+            except IndexError:
+                return False
+            try:
+                if launcher.holds != step.number:
+                    launcher.hold(step, words)
+                words[0] = source
+                words[1] = result
+                words[2] = second
+                words[3] = workspace
+                code = launcher.launch()
+            finally:
+                turn.idle.append(words)
+            if code:
+                binding.raise_for("cuLaunchKernelEx", code)
         return True
 
     def launch_with(self, memory: Allocator, source: int, result: int, second: int = 0) -> None:
         """Put it into the stream, with a workspace of this call alone, which is given back in the stream's order."""
         size, stream = self._workspace_bytes, self.place.stream
         if not size:
-            self._put_all(source, result, second, 0)
+            if not self._put(source, result, second, 0):
+                self.refuse()
             return
         workspace: Buffer = memory.allocate(size, stream, what="the workspace")
         try:
             workspace.fill(0, stream=stream)
-            self._put_all(source, result, second, workspace.pointer)
+            if not self._put(source, result, second, workspace.pointer):
+                self.refuse()
         finally:
             workspace.close()
-
-    def _put_all(self, source: int, result: int, second: int, workspace: int) -> None:
-        is_twin = bool(source & self._mask or second & self._second_mask)
-        for step in self._steps:
-            if not self._put(step, is_twin, source, result, second, workspace):
-                self.refuse()
 
     def keep_loaded(self, source: int, second: int = 0) -> None:
         """Keep the kernels of a launch loaded for good: a graph may use them, and nothing tells when the graph ends."""
@@ -256,19 +263,10 @@ class Prepared:
         """Refuse addresses that a launch must not be given; ask the driver of those that are not trusted."""
         check_addresses(self.extents, self.place.context, source, result, second, trusted=trusted)
 
-    def wrapped(self, cell: Cell, stream: Stream) -> Any:
-        """Return results that lie in a cell, as arrays of a stream."""
-        plan, shape = self.plan, self.result_shape
-        dtype = plan.result_dtype
-        if plan.results == 1:
-            return DeviceArray.of_cell(cell, dtype, shape, stream)
-        return plan.result_tuple(arrays_in(cell, plan.results, dtype, shape, stream))
-
 
 def arrays_in(
-    cell: Cell, results: int, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream
-) -> Iterator[DeviceArray]:
-    """Yield several results that lie one behind the other in a cell."""
+    make: Callable[..., Any], results: int, dtype: np.dtype[Any], shape: tuple[int, ...], cell: Cell, stream: Stream
+) -> Any:
+    """Return a tuple, of which `make` is the type, of results that lie one behind the other in a cell."""
     size = math.prod(shape) * dtype.itemsize
-    for k in range(results):
-        yield DeviceArray.of_cell(Part(cell, size * k), dtype, shape, stream)
+    return make(*[DeviceArray.of_cell(dtype, shape, Part(cell, size * k), stream) for k in range(results)])

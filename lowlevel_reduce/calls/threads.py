@@ -12,16 +12,20 @@ from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.libraries import Producer, producer_of
 from lowlevel_reduce.calls.places import Place
 from lowlevel_reduce.calls.prepared import Prepared
+from lowlevel_reduce.calls.views import spot_in
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.driver.waits import Waits, waits
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.forms import Form
 
-__all__ = ["MAX_CALLS", "MAX_FORMS", "MAX_PLACES", "MAX_PREPARED", "Thread", "here"]
+__all__ = ["MAX_CALLS", "MAX_FORMS", "MAX_MET", "MAX_PLACES", "MAX_PREPARED", "Thread", "here"]
 
 MAX_CALLS = 1024
 """The most calls that a thread remembers; before it exceeds that, it forgets them all."""
+
+MAX_MET = 4096
+"""The most calls of which a thread remembers only that they were made; before it exceeds that, it forgets them all."""
 
 MAX_PREPARED = 256
 """The most problems that are kept prepared in a place for calls that are not remembered, as of arrays that the driver
@@ -36,7 +40,7 @@ MAX_PLACES = 64
 """The most streams in which a thread keeps launchers and memory; before it exceeds that, it forgets them all."""
 
 BOUNDS = {
-    **{"calls": MAX_CALLS, "spots": MAX_CALLS, "forms": MAX_FORMS},
+    **{"calls": MAX_CALLS, "spots": MAX_CALLS, "forms": MAX_FORMS, "_met": MAX_MET},
     **{"problems": MAX_PLACES, "_places": MAX_PLACES, "_streams": MAX_PLACES},
 }
 """The most entries of what a thread keeps, by its name: who watches for growth tells it from what has no bound."""
@@ -67,7 +71,7 @@ class Thread:
     """
 
     __slots__ = (
-        *("__weakref__", "_places", "_streams", "calls", "context", "context_id", "driver", "forms", "others"),
+        *("__weakref__", "_met", "_places", "_streams", "calls", "context", "context_id", "driver", "forms", "others"),
         *("problems", "spots", "wait"),
     )
 
@@ -79,6 +83,7 @@ class Thread:
         self.spots: dict[Any, Place] = {}
         self.problems: dict[Place, OrderedDict[Any, Any]] = {}
         self.wait: Waits = waits()
+        self._met: set[int] = set()
         self._places: dict[Any, Place] = {}
         self._streams: dict[Any, Stream] = {}
         self.context: Callable[[], int] = driver.prebuilt_number("cuCtxGetCurrent")
@@ -86,7 +91,7 @@ class Thread:
 
     def forget(self) -> None:
         """Forget all calls and places: their memory goes, in the order of each stream."""
-        for each in (self.calls, self.spots, self.forms, self.problems, self.others, self.wait):
+        for each in (self.calls, self.spots, self.forms, self.problems, self.others, self.wait, self._met):
             each.clear()
         self._places.clear()
         self._streams.clear()
@@ -149,7 +154,7 @@ class Thread:
         """Remember a call, and where it was made; but not one that launches nothing, as for no segments."""
         if prepared.is_nothing:
             return
-        self.spots[key[0]] = prepared.place
+        self.spots[spot_in(key)] = prepared.place
         if len(self.calls) >= MAX_CALLS:
             self.calls.clear()
             self.spots.clear()
@@ -157,6 +162,20 @@ class Thread:
             self.calls[key] = prepared
         except (TypeError, RuntimeError, ValueError):  # not hashable
             return
+
+    def has_met(self, key: Any) -> bool:
+        """Tell whether a call was made before, or one that looks like it; from now on it was.
+
+        Of shapes that come once, as of sequences that grow, nothing is kept then: what is kept is looked through by the
+        collector again and again, 0.2 ms for each 700 objects, which was the slowest of a hundred calls.
+        """
+        number = hash(key)
+        if number in self._met:
+            return True
+        if len(self._met) >= MAX_MET:
+            self._met.clear()
+        self._met.add(number)
+        return False
 
     def _drop_closed(self) -> None:
         """Let go of places whose stream or context was closed, and so of their memory."""

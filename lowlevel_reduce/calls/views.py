@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.calls.threads import Thread
 
-__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_near", "are_of", "are_trusted", "is_current", "is_here",
-           "is_trusted", "known_as", "seen", "spot_of", "view_in"]  # fmt: skip
+__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_of", "are_trusted", "is_current", "is_here",
+           "is_trusted", "known_as", "seen", "spot_in", "spot_of", "view_in"]  # fmt: skip
 
 UNKNOWN = object()
 """What stands for an array or a stream of which the driver must be asked."""
@@ -39,7 +39,8 @@ _PER_THREAD = 2
 def known_as(x: Any) -> Any:
     """Return how an array is read and what a launch depends on; `UNKNOWN` if the driver must be asked about its memory.
 
-    The former is the class of our own arrays, and the producer of another library's.
+    The former is the class of our own arrays, and the producer of another library's. Behind it are the context's number
+    or the device's ordinal, the handle of the array's stream or of that in which its library works now, and the rest.
     It raises a TypeError, ValueError or RuntimeError for an array whose memory does not hold its values.
     """
     kind = type(x)
@@ -47,7 +48,7 @@ def known_as(x: Any) -> Any:
         home = x._home
         return UNKNOWN if home is None else (kind, home, x.stream.handle or 1, x.dtype, x.shape)
     producer = producer_of(kind)
-    return UNKNOWN if producer is None else (producer, producer.known(x))
+    return UNKNOWN if producer is None else producer.known(x)
 
 
 def spot_of(thread: Thread, known: Any, stream: Any) -> Any:
@@ -56,11 +57,7 @@ def spot_of(thread: Thread, known: Any, stream: Any) -> Any:
     `known` is what `known_as` returned for the array.
     """
     if stream is None:
-        producer = known[0]
-        if producer is DeviceArray:
-            return known[:3]
-        ordinal = known[1][0]
-        return producer, ordinal, producer.stream(ordinal)
+        return known[:3]
     if type(stream) is not Stream and type(stream) is not ThreadStream:
         return UNKNOWN
     handle = stream.handle
@@ -72,21 +69,22 @@ def spot_of(thread: Thread, known: Any, stream: Any) -> Any:
     return (CURRENT, handle or 1, thread.context_id()) if is_current else UNKNOWN
 
 
+def spot_in(key: Any) -> Any:
+    """Return the spot of a call's key, which begins with it, or with None where the array tells it, which is next."""
+    return key[1][:3] if key[0] is None else key[0]
+
+
 def is_current(thread: Thread, place: Place, spot: Any) -> bool:
-    """Tell whether a place's context is current, or need not be; `spot` is what `spot_of` returned."""
-    return not place.is_default or spot[0] is CURRENT or thread.context_id() == place.context_id
+    """Tell whether a place's context is current, or need not be; `spot` is what `spot_of` returned, or None."""
+    if not place.is_default or (spot is not None and spot[0] is CURRENT):
+        return True
+    return thread.context_id() == place.context_id
 
 
-def are_near(stream: Any, known: Any, other: Any) -> bool:
-    """Tell whether a call is made in the stream in which both arrays' library works now, on the device of both."""
-    return stream is None and known[0] is other[0] and known[0] is not DeviceArray and known[1][0] == other[1][0]
-
-
-def address_of(thread: Thread, place: Place, x: Any, known: Any, *, is_near: bool) -> int:
+def address_of(thread: Thread, place: Place, x: Any, known: Any) -> int:
     """Return an array's address, for work in a place, whose stream waits for the array's; 0 if it is empty, or gone.
 
-    `known` is what `known_as` has just returned for it; with `is_near`, the place's stream is that in which its library
-    works now, of an array of a library.
+    `known` is what `known_as` has just returned for it.
     """
     if known[0] is DeviceArray:
         pointer: int = x._memory.pointer  # raises if the memory was closed
@@ -94,8 +92,8 @@ def address_of(thread: Thread, place: Place, x: Any, known: Any, *, is_near: boo
             thread.wait(place.stream, x.stream)
         return pointer
     producer: Producer = known[0]
-    if not is_near and producer.stream(known[1][0]) != place.handle:
-        thread.wait(place.stream, thread.working_stream(producer, known[1][0]))
+    if known[2] != place.handle:
+        thread.wait(place.stream, thread.working_stream(producer, known[1]))
     return producer.pointer(x)
 
 
@@ -156,7 +154,7 @@ def are_of(place: Place, *known: Any) -> bool:
         if each[0] is DeviceArray:
             if each[1] != place.context_id:
                 return False
-        elif not place.is_primary_of(each[1][0]):
+        elif not place.is_primary_of(each[1]):
             return False
     return True
 
@@ -172,7 +170,7 @@ def _copied(place: Place, x: Any) -> ArrayView:
         return view_array(x, place.stream)
     element_type(x.dtype)
     host = np.ascontiguousarray(not_masked(x)).reshape(x.shape)  # a host copy where it lies otherwise
-    copy = DeviceArray.of_cell(place.pool.take(host.nbytes), host.dtype, host.shape, place.stream)
+    copy = DeviceArray.of_cell(host.dtype, host.shape, place.pool.take(host.nbytes), place.stream)
     address = host.__array_interface__["data"][0]
     binding.call("cuMemcpyAsync", copy.pointer, address, host.nbytes, place.stream.handle)
     return ArrayView(copy.pointer, host.shape, None, host.dtype, readonly=False, owner=copy)

@@ -339,4 +339,4 @@ def _run(bound: BoundDistributed, request: Request, found: Part, out: Any) -> An
     if not has_result or out is not None or made.results == 1:
         return result
     assert isinstance(result, DeviceArray)  # noqa: S101 - there is no `out`
-    return made.described.folded_tuple(result.plane(k) for k in range(made.results))
+    return made.described.folded_tuple(*(result.plane(k) for k in range(made.results)))

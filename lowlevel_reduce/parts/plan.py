@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.arguments import integer
@@ -76,9 +76,10 @@ class Described(NamedTuple):
         facts = {**self.facts, "lengths": list(cut.lengths), "chunk": cut.chunk}
         return self._replace(cut=cut, facts=facts, tag=digest(facts))
 
-    def folded_tuple(self, results: Iterable[Any]) -> Any:
-        """Return the operator's several results as its named tuple."""
-        return result_tuple(self.folded.name, self.folded.result_names)(*results)
+    @property
+    def folded_tuple(self) -> Any:
+        """The type of the operator's several results, a named tuple."""
+        return result_tuple(self.folded.name, self.folded.result_names)
 
 
 def describe(

@@ -11,7 +11,7 @@ from lowlevel_reduce.arrays.results import Cell, cell_size
 from lowlevel_reduce.calls.execute import repeated
 from lowlevel_reduce.calls.prepared import arrays_in
 from lowlevel_reduce.calls.threads import here
-from lowlevel_reduce.calls.views import are_trusted
+from lowlevel_reduce.calls.views import are_trusted, spot_in
 from lowlevel_reduce.plans.launch import Extents
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class PreparedParts:
     def wrapped(self, cell: Cell, stream: Stream) -> Any:
         """Return results that lie in a cell, as arrays of a stream."""
         if self.results == 1:
-            return DeviceArray.of_cell(cell, self.dtype, self.shape, stream)
-        return self.folded_tuple(arrays_in(cell, self.results, self.dtype, self.shape, stream))
+            return DeviceArray.of_cell(self.dtype, self.shape, cell, stream)
+        return arrays_in(self.folded_tuple, self.results, self.dtype, self.shape, cell, stream)
 
 
 def again(members: Group, part: Any, op: Any, options: tuple[Any, ...], beside: Any, out: Any, stream: Any) -> Any:
@@ -97,8 +97,7 @@ def keep(
     key, _ = repeated(thread, part, op, ("parts", members.number, *options), beside, out, stream, is_asked=False)
     if key is None or not are_trusted(place, part, beside, out):
         return
-    spot = key[0]
-    if stream is None and spot[2] != place.handle:  # where its library works, and not where the engine does
+    if stream is None and spot_in(key)[2] != place.handle:  # where its library works, and not where the engine does
         return
     thread.calls.pop(key, None)
     thread.keep(key, cast("Prepared", PreparedParts(made, bound, found, place)))  # what `repeated` needs of one

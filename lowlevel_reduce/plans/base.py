@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,9 +69,10 @@ class BasePlan(Closing, ABC):
         """Number of results per row; all first results are stored before all second ones."""
         return self.reduction.results
 
-    def result_tuple(self, results: Iterable[Any]) -> Any:
-        """Return the operator's several results as its named tuple."""
-        return result_tuple(self.op, self.reduction.result_names)(*results)
+    @property
+    def result_tuple(self) -> Any:
+        """The type of the operator's several results, a named tuple."""
+        return result_tuple(self.op, self.reduction.result_names)
 
     @property
     def has_workspace(self) -> bool:

@@ -17,7 +17,6 @@ from lowlevel_reduce.calls.threads import Thread, here
 from lowlevel_reduce.calls.views import (
     UNKNOWN,
     address_of,
-    are_near,
     are_trusted,
     is_current,
     is_here,
@@ -135,7 +134,7 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
     addresses = []
     elsewhere = []  # arrays of other streams, in whose order they are overwritten
     for array, kind in zip(call.arrays, known):  # noqa: B905 - one key
-        pointer = address_of(thread, place, array, kind, is_near=are_near(given, known[0], kind))
+        pointer = address_of(thread, place, array, kind)
         if not pointer:
             return None
         addresses.append(pointer)
@@ -147,10 +146,10 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
         if target is None:
             cell = place.pool.take_size(size)
             addresses.append(cell.pointer)
-            results.append(DeviceArray.of_cell(cell, dtype, shape, stream))
+            results.append(DeviceArray.of_cell(dtype, shape, cell, stream))
         else:
             is_given = True
-            pointer = address_of(thread, place, target, kind, is_near=are_near(given, known[0], kind))
+            pointer = address_of(thread, place, target, kind)
             if not pointer:
                 return None
             addresses.append(pointer)
@@ -190,7 +189,7 @@ def _launched(
         if captured or call.allocator is not None or not size_bytes:
             made = DeviceArray.empty(shape, dtype, stream, call.allocator)
         else:
-            made = DeviceArray.of_cell(place.pool.take_size(size), dtype, shape, stream)
+            made = DeviceArray.of_cell(dtype, shape, place.pool.take_size(size), stream)
         results.append(made)
         addresses.append(made.pointer)
     owners = (*(view.owner for view in views), *call.targets)

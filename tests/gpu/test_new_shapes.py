@@ -56,11 +56,27 @@ def test_new_shapes_in_two_streams_by_turns(context):
     with Stream.create(context) as first, Stream.create(context) as second:
         for size in range(5, 11):
             for stream in (first, second):
-                found = lr.sum(on(stream, DRAWN[:size]), axis=0, stream=stream)
+                for _ in range(2):  # the second one is kept
+                    found = lr.sum(on(stream, DRAWN[:size]), axis=0, stream=stream)
                 *_, prepared = threads.here().calls.values()
                 assert prepared.place.stream.is_same(stream), "it was launched there"
                 assert found.numpy().tobytes() == lr.tree.reduce(DRAWN[:size], axis=0).tobytes()
                 del found
+
+
+def test_of_shapes_that_come_once_nothing_is_kept(stream, monkeypatch):
+    """What is kept for each is looked through by the collector; of a shape that comes again, the call is kept."""
+    monkeypatch.setattr(threads, "MAX_MET", 8)
+    whole = on(stream, DRAWN.reshape(-1))
+    lr.sum(whole[:5])
+    mine = threads.here()
+    before = len(mine.calls)
+    for size in range(6, 26):
+        assert lr.sum(whole[:size]).numpy() == lr.tree.reduce(DRAWN.reshape(-1)[:size])
+    assert (len(mine.calls), len(mine._met) <= 8) == (before, True)
+    for expected in (before + 1, before + 1):
+        assert lr.sum(whole[:25]).numpy() == lr.tree.reduce(DRAWN.reshape(-1)[:25])
+        assert len(mine.calls) == expected
 
 
 SHAPES = [

@@ -119,7 +119,7 @@ def theirs(machine, monkeypatch):
         pytest.skip("the arrays are of a stand-in for PyTorch, whose memory is the simulated device's")
     with Context.primary() as primary, primary.pushed(), Stream.create(primary) as stream:
         monkeypatch.setitem(sys.modules, "torch", fake_torch.module(lambda ordinal: stream.handle))
-        monkeypatch.setattr(libraries, "_known", {})
+        libraries._known.clear()  # of a library that another test stands in for
         yield stream
 
 

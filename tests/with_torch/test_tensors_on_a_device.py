@@ -26,7 +26,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "embed_in_torch.py"
 def working(context, monkeypatch):
     """Where PyTorch works, and the package's way to its tensors."""
     working = SimpleNamespace(handle=0)
-    monkeypatch.setattr(libraries, "_known", {Placed: libraries._torch(library(lambda ordinal: working.handle))})
+    libraries._known.clear()  # of a library that another test stands in for
+    monkeypatch.setitem(libraries._known, Placed, libraries._torch(library(lambda ordinal: working.handle)))
     yield working
     Placed.memory.clear()
 

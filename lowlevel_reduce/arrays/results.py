@@ -239,19 +239,19 @@ class Pool:
 
     def take_size(self, size: int) -> Cell:
         """Return a cell of a size that `cell_size` returned, as `take` does."""
-        if size > _ALONE_BYTES:
-            return self._take_alone(size)
-        free = self._small.get(size)
-        if free is None:
-            free = self._small.setdefault(size, _Free.none())
         while True:
             try:
-                cell = free.take()
+                cell = self._small[size].take()
+            except KeyError:
+                if size > _ALONE_BYTES:
+                    return self._take_alone(size)
+                self._small.setdefault(size, _Free.none())
             except IndexError:
-                self._add(size, free.addresses, Buffer.allocate_async(_CHUNK_BYTES, self.stream))
+                addresses = self._small[size].addresses
+                self._add(size, addresses, Buffer.allocate_async(_CHUNK_BYTES, self.stream))
             else:
                 cell.pool = self
-                cell.pointer = cell.args[0]
+                (cell.pointer,) = cell.args
                 return cell
 
     def _take_alone(self, size: int) -> Cell:

@@ -22,6 +22,7 @@ from lowlevel_reduce.calls.options import forced_strategy, initial_key
 from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.threads import Thread, here
 from lowlevel_reduce.calls.views import (
+    CURRENT,
     UNKNOWN,
     address_of,
     are_of,
@@ -57,7 +58,6 @@ def execute(
     op: Any,
     options: tuple[Any, ...] | None,
     make: Describe,
-    *,
     second: Any = None,
     out: Any = None,
     stream: Any = None,
@@ -196,7 +196,8 @@ def _anew(thread: Thread, key: Any, make: Describe, arrays: tuple[Any, Any, Any]
 def _again(thread: Thread, prepared: Prepared, key: Any, x: Any, second: Any, out: Any, stream: Any) -> Any:
     """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
     place = prepared.place
-    if place.is_default and not is_current(thread, place, key[0]):
+    spot = key[0]
+    if place.is_default and (spot is None or spot[0] is not CURRENT) and thread.context_id() != place.context_id:
         if place.is_over:
             return None
         with place.context.pushed():

@@ -123,10 +123,8 @@ def reduce(
     masked = where is not None
     options = ("reduce", axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy, masked)
 
-    return execute(
-        x, op, options, _described, second=where if masked else second, out=out, stream=stream, initial=initial,
-        allocator=allocator,
-    )  # fmt: skip
+    # By their places: a keyword takes as long as an argument.
+    return execute(x, op, options, _described, where if masked else second, out, stream, initial, allocator)
 
 
 def _described(

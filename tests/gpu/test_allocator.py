@@ -102,10 +102,10 @@ def test_a_workspace_of_the_allocators_is_cleared(arena, allocator, stream, cont
     found = np.empty(256, np.uint8)
     put = Prepared._put
 
-    def looked_at(self, step, is_twin, source, result, second, workspace):
+    def looked_at(self, source, result, second, workspace):
         Buffer.from_pointer(workspace, found.nbytes, context=context).copy_to(found, stream=stream)
         stream.synchronize()
-        return put(self, step, is_twin, source, result, second, workspace)
+        return put(self, source, result, second, workspace)
 
     with Buffer.allocate(1 << 16, context) as memory:
         free = iter(range(memory.pointer, memory.pointer + (1 << 16), 1 << 14))

@@ -200,6 +200,24 @@ def test_the_kernel_of_a_captured_call_is_loaded_as_long_as_the_graph(stream, mo
         assert float(out) == 7_000
 
 
+def test_so_is_the_kernel_for_an_odd_address_of_a_call_that_was_captured_with_an_even_one(stream, monkeypatch):
+    monkeypatch.setattr(loading, "MAX_LOADED", 1)
+    x = lr.DeviceArray.from_numpy(np.ones(7_000, np.float32), stream)
+    outs = [lr.DeviceArray.empty((), np.float32, stream) for _ in range(2)]
+    even, odd = x[:6_999], x[1:]
+    for _ in range(2):
+        lr.sum(even, out=outs[0], stream=stream)
+    with Graph.capture(stream) as graph:
+        for each, out in zip((even, odd), outs, strict=True):
+            lr.sum(each, out=out, stream=stream)
+    with graph, graph.instantiate() as executable:
+        threads.here().forget()
+        lr.max(x, stream=stream)
+        gc.collect()
+        executable.launch(stream)
+        assert [float(out) for out in outs] == [6_999, 6_999]
+
+
 def test_a_captured_call_without_anything_kept(stream):
     """The driver does not tell a stream's number during a capture, by which what is kept is found."""
 

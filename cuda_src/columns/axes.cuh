@@ -66,6 +66,7 @@ template <uint32 Count, uint32 First, uint32 Between, uint32 Apart> struct AxesA
     // The same with other strides.
     template <class By> __device__ __forceinline__ int64 offset_by(const By& by, uint64 index) const
     {
+        if (count <= 1) return int64(index) * by[0];  // whose word is loaded early, for its place is known
         int64 sum = 0;
         uint32 i = 0;
 #pragma unroll 1

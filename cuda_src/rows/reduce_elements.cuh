@@ -32,6 +32,10 @@ struct RowPlace {
             result += int64(number) * problem.result_stride[i];
             if (has_seconds) second_offset += int64(number) * axes.second_stride[i];
         };
+        if (uint32(axes.count) <= 1) {  // whose words are loaded early, for their places are known
+            step(0, row);
+            return;
+        }
         uint32 i = 0;
 #pragma unroll 1
         for (; i + 1 < uint32(axes.count); ++i) {

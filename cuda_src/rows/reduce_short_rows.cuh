@@ -100,14 +100,14 @@ store_rows(typename Op::Accumulator* a, typename Op::Pivot* pivots, const LaneVe
 
 // Rows of at most one leaf. A warp has as many rows as make eight vectors a lane, of both arrays together, all in flight at
 // once; half as many where each vector is a row, and where warps are so few that what each of them executes is what counts.
-// Where that would take more code or registers, it takes them in passes.
+// Where that would take more code or registers, it takes them in passes. The next kernel's blocks are let in when rows are folded
+// (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, class Rows> __device__ __forceinline__ void reduce_short_rows(const ShortRowsProblem& problem)
 {
     constexpr bool aligned = Rows::where == Begin::aligned, wide = sizeof(typename Op::Accumulator) > 8;
     constexpr uint32 V = vector_elements<typename Op::Input>;
     constexpr int Bits = !aligned ? (wide ? 1 : 2) : has_second<Op> ? 2 : 3;
     constexpr bool in_one_pass = Bits == log2_of(steps);
-    launch_dependents();
     const uint32 lane = threadIdx.x % lanes;
     const uint64 warp = uint64(blockIdx.x) * problem.warps + threadIdx.x / lanes;
     const uint64 first_row = (warp << problem.row_bits) + group_of(problem, lane);  // the group's
@@ -143,6 +143,7 @@ template <class Op, class Rows> __device__ __forceinline__ void reduce_short_row
             pivot = pivots[0];
             if (done & ((1u << problem.step_bits) - 1)) continue;
         }
+        launch_dependents();
         a[0] = fold_last_levels<Op>(a[0], held);
         store_rows<Op, aligned ? 1 << (Bits - 1) : 1 << Bits>(a, pivots, held, length);
     } while (!in_one_pass && done < 1u << problem.held_bits);

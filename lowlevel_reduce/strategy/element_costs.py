@@ -42,7 +42,7 @@ _VECTOR_ANYWHERE, _ROW_ANYWHERE, _WIDE_VECTOR, _STRIDED_ELEMENT = 0.6e-3, 0.8e-3
 """And what a multiprocessor takes: for a vector of a row at any address, for such a row at least, for a vector with a
 wide accumulator, and for an element of those that lie apart."""
 
-_VECTOR_OF_TWO = 5e-3
+_VECTOR_OF_TWO = 6e-3
 """The same for a vector of one- or two-byte elements at any address that go with a second array's: those are loaded one
 after the other."""
 

@@ -101,8 +101,8 @@ struct ContiguousRows {
         return all_inside<typename S::T>(source.problem, begin, begin + count * sizeof(typename S::T));
     }
     // The same of rows that begin at `lowest` or later, and end at `end` or before.
-    template <class T>
-    static __device__ __forceinline__ bool all_inside(const ShapedProblem& p, const char* lowest, const char* end)
+    template <class T, class P>
+    static __device__ __forceinline__ bool all_inside(const P& p, const char* lowest, const char* end)
     {
         return lowest - vector_bytes >= p.elements + p.low && end + vector_bytes <= p.elements + p.high;
     }

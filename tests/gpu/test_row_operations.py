@@ -100,7 +100,7 @@ def test_softmax_of_every_type(stream, cut, few, log, way):
 @pytest.mark.parametrize("ahead", [0, 3, 9, 15])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_logarithms_of_what_is_nearly_one(stream, dtype, ahead):
-    """Where one element is far ahead its logarithm is small, and so is its loss: neither is a difference of large numbers.
+    """Where one element is far ahead, its logarithm and its loss are small, and no differences of large numbers.
 
     The others' exponentials are off by half a unit of their distance in binary digits, of which 22 are below 32.
     """

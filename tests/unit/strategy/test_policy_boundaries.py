@@ -95,8 +95,8 @@ def test_units_of_a_slot(accumulator, slot):
 # Rows
 
 
-def choose(problem, facts=HOPPER, *, itemsize=4, accumulator=8, heavy=False, **options):
-    return row_policy.choose_rows(Task(problem, facts, itemsize, accumulator, heavy), **options)
+def choose(problem, facts=HOPPER, *, itemsize=4, accumulator=8, heavy=False, two_arrays=False, **options):
+    return row_policy.choose_rows(Task(problem, facts, itemsize, accumulator, heavy, two_arrays), **options)
 
 
 def test_rows_of_more_than_a_leaf_are_not_short():

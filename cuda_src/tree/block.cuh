@@ -83,16 +83,16 @@ block_fold_lanes(typename Op::Accumulator value, LaneSlots<Op, Warps>& shared, u
     if constexpr (!folds_lanes_together<Op, Warps>) {
         return fold_of_warps<Op, Warps>(warp_fold<Op>(value), shared.slots, warps);
     } else {
-        if (warps == 1) return warp_fold<Op>(value);
-        shared.slots[threadIdx.x & warps - 1][threadIdx.x >> 31 - __clz(int(warps))] = value;
-        __syncthreads();
-        if (all_agree(threadIdx.x < lanes)) {
+        if (warps > 1) {
+            shared.slots[threadIdx.x & warps - 1][threadIdx.x >> 31 - __clz(int(warps))] = value;
+            __syncthreads();
+            if (!all_agree(threadIdx.x < lanes)) return value;
             typename Op::Accumulator a[Warps];
 #pragma unroll
             for (uint32 i = 0; i < Warps; ++i) a[i] = i < warps ? shared.slots[i][threadIdx.x % lanes] : Op::identity();
-            value = warp_fold<Op>(fold_array<Op, Warps>(a));
+            value = fold_array<Op, Warps>(a);
         }
-        return value;
+        return warp_fold<Op>(value);
     }
 }
 

@@ -184,17 +184,21 @@ class Clocks:
     def ordered(self, identities: Array, clocks: Array, warps: Array) -> Array:
         """Return which of the epochs happened before the current accesses of these warps."""
         mine = self.identity[warps]
-        near = identities // self.unit_warps == mine // self.unit_warps
-        done: Array = near & (self._near[warps, identities % self.unit_warps] >= clocks)
+        own: Array = identities == mine
+        if self._agents:
+            own &= warps < self.warps_in_flight  # an agent's operations are not ordered among each other
+        if own.all():
+            return own
+        # The other's column, if it is in the same unit: without a division, which takes longer than all the rest.
+        columns = identities - (mine - self._column[warps])
+        near = (columns >= 0) & (columns < self.unit_warps)
+        done: Array = near & (self._near[warps, np.where(near, columns, 0)] >= clocks)
         others = indices_of(~near & self._has_far[warps])
         for warp in np.unique(warps[others]).tolist():
             chosen = others[warps[others] == warp]
             far = self._far[warp]
             if far is not None:
                 done[chosen] = far[identities[chosen]] >= clocks[chosen]
-        own = identities == mine
-        if self._agents:
-            own &= warps < self.warps_in_flight  # an agent's operations are not ordered among each other
         done |= own
         return done
 

@@ -77,10 +77,16 @@ def packed(stamps: Array, site: int, scope: int) -> Array:
     return found
 
 
+def _owners_of(entries: Array) -> tuple[Array, Array]:
+    """Return the identities and clocks of packed epochs, none of which is 0."""
+    identities: Array = (entries >> _WARP_SHIFT).astype(np.int64) - 1
+    clocks: Array = (entries >> _CLOCK_SHIFT).astype(np.int64) & ((1 << CLOCK_BITS) - 1)
+    return identities, clocks
+
+
 def fields_of(entries: Array) -> Fields:
     """Return the fields of packed epochs, none of which is 0."""
-    identities = (entries >> _WARP_SHIFT).astype(np.int64) - 1
-    clocks = (entries >> _CLOCK_SHIFT).astype(np.int64) & ((1 << CLOCK_BITS) - 1)
+    identities, clocks = _owners_of(entries)
     sites = (entries >> np.uint64(SCOPE_BITS)).astype(np.int64) & ((1 << SITE_BITS) - 1)
     return Fields(identities, clocks, sites, (entries & _SCOPE_MASK).astype(np.int64))
 
@@ -147,8 +153,8 @@ def _replaceable(old: Array, epochs: Epochs, clocks: Clocks) -> Array:
     """Return where the new access can replace the old one: if it is ordered after it and has no larger scope."""
     free: Array = old == 0
     there = indices_of(~free)
-    fields = fields_of(old[there])
-    mine = (epochs.entries[there] & _SCOPE_MASK).astype(np.int64)
-    ordered = clocks.ordered(fields.identities, fields.clocks, epochs.warps[there])
-    free[there] = ordered & (mine <= fields.scopes)
+    old = old[there]
+    identities, clocks_then = _owners_of(old)
+    ordered = clocks.ordered(identities, clocks_then, epochs.warps[there])
+    free[there] = ordered & (epochs.entries[there] & _SCOPE_MASK <= old & _SCOPE_MASK)
     return free

@@ -1,5 +1,7 @@
 """What the benchmarks call of PyTorch gives what they check, and can be compiled whole: on the CPU as on a GPU."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from benchmarks.measure.shapes import drawn, named
 from benchmarks.peers.torch_compiled import TorchCompiledPeer
 from benchmarks.peers.torch_peer import TorchPeer
 from benchmarks.peers.torch_peer import host_array as host_plane
+from benchmarks.profile import torch_host
 from benchmarks.suites.forms import FORMS, Arrays, host_array
 from lowlevel_reduce.dtypes import numpy_dtype
 
@@ -80,3 +83,13 @@ def test_pytorchs_form_of_a_call_is_the_same_reduction(form):
     arrays = OnTheHost(None, {"torch": torch}, (16, 1024))
     found, right = host_array(form.others["torch"](arrays)), np.asarray(form.right(arrays))
     np.testing.assert_allclose(found.astype(np.float64), right.astype(np.float64), rtol=1e-3, atol=0.05)
+
+
+def test_the_host_time_of_an_operator_has_an_empty_one_of_its_signature(capsys, tmp_path):
+    """The measurement runs, and each empty operator takes what ours takes and returns tensors like its."""
+    for row in torch_host.rows_of("cpu"):
+        ours, empty = (each if isinstance(each, tuple) else (each,) for each in (row.operator(), row.empty()))
+        assert [(each.shape, each.dtype) for each in ours] == [(each.shape, each.dtype) for each in empty]
+    torch_host.main(["--device", "cpu", "--rounds", "1", "--calls", "1", "--json", str(tmp_path / "found.json")])
+    assert capsys.readouterr().out.count("us above both") == 3
+    assert set(json.loads((tmp_path / "found.json").read_text())) == {"softmax", "rms_norm", "layer_norm"}

@@ -150,14 +150,17 @@ held_row(const RowPlace<R>& place, const typename R::Given& given, uint32 length
 // How many elements of a row of `length` there are from number `index` on: none, or a negative number, past its end.
 __device__ __forceinline__ int32 left_from(uint32 index, uint32 length) { return int32(length) - int32(index); }
 
-// The slot level of a lane's t-th vector, which begins with element `index`.
+// Whether there is all of a vector or nothing: in rows that lie in whole vectors, all of which are reduced.
+template <class R, Begin Where> constexpr bool in_whole_vectors = Where == Begin::aligned && !R::masks;
+
+// The slot level of a lane's t-th vector, which begins with element `index`; whether it may be cut all lanes have alike.
 template <class R, Begin Where>
 __device__ __forceinline__ typename R::Op::Accumulator
 fold_step(const Held<R>& held, uint32 t, const RowProblem<R>& problem, const HeldRow<typename R::Op>& source, uint32 index,
-          int32 count)
+          int32 count, bool may_be_cut = true)
 {
     using Op = typename R::Op;
     typename Op::Second y[Held<R>::V];
     if constexpr (has_second<Op>) R::template beside<Where>(y, problem, index, count, held.second(t));
-    return fold_held<Op>(source, held.x[t], y, index, count);
+    return fold_held<Op, in_whole_vectors<R, Where>>(source, held.x[t], y, index, count, may_be_cut);
 }

@@ -25,11 +25,22 @@ __device__ __forceinline__ float32 power_of_two(float32 x)
     return y;
 }
 
-// Whether one of two numbers is NaN, by one instruction.
-__device__ __forceinline__ bool has_nan(float32 x, float32 y)
+// Whether one of V numbers is NaN, an even number of them, by an instruction for each two.
+template <uint32 V> __device__ __forceinline__ bool has_nan(const float32* x)
 {
     uint32 found;
-    asm("{ .reg .pred p; setp.nan.f32 p, %1, %2; selp.u32 %0, 1, 0, p; }" : "=r"(found) : "f"(x), "f"(y));
+    if constexpr (V == 2) {
+        asm("{ .reg .pred p; setp.nan.f32 p, %1, %2; selp.u32 %0, 1, 0, p; }" : "=r"(found) : "f"(x[0]), "f"(x[1]));
+    } else if constexpr (V == 4) {
+        asm("{ .reg .pred p; setp.nan.f32 p, %1, %2; setp.nan.or.f32 p, %3, %4, p; selp.u32 %0, 1, 0, p; }"
+            : "=r"(found) : "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]));
+    } else if constexpr (V == 8) {
+        asm("{ .reg .pred p; setp.nan.f32 p, %1, %2; setp.nan.or.f32 p, %3, %4, p; setp.nan.or.f32 p, %5, %6, p;"
+            "setp.nan.or.f32 p, %7, %8, p; selp.u32 %0, 1, 0, p; }"
+            : "=r"(found) : "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "f"(x[4]), "f"(x[5]), "f"(x[6]), "f"(x[7]));
+    } else {
+        return has_nan<V / 2>(x) | has_nan<V / 2>(x + V / 2);
+    }
     return found;
 }
 
@@ -92,13 +103,10 @@ template <class Out, uint32 V, class T> __device__ __forceinline__ void put_outp
 #pragma unroll
         for (uint32 k = 0; k < V; k += 2) reinterpret_cast<uint16*>(elements)[k / 2] = pair_of_e4m3(values[k], values[k + 1]);
     } else {
-        bool odd = false;
 #pragma unroll
-        for (uint32 k = 0; k < V; k += 2) {
+        for (uint32 k = 0; k < V; k += 2)
             reinterpret_cast<uint32*>(elements)[k / 2] = pair_of<Out>(values[k], values[k + 1]);
-            odd |= has_nan(values[k], values[k + 1]);
-        }
-        if (__builtin_expect(odd, false)) {
+        if (__builtin_expect(has_nan<V>(values), false)) {
             asm volatile("");
 #pragma unroll
             for (uint32 k = 0; k < V; ++k) elements[k] = output_of<Out>(values[k]);

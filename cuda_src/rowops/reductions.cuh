@@ -96,11 +96,18 @@ struct Both : Operator<typename A::Input, WordsOf<typename A::Accumulator, typen
 
 // A reduction as row operations fold it: with a fold of whole vectors, to the same bits, where that is cheaper.
 template <class Op> struct InRows : Op {};
-// Of two elements the sum beside the larger is the exponential itself.
+// Of two elements the sum beside the larger is the exponential itself. And -inf stands for absent elements: beside others its
+// exponential is zero. In a row of nothing but -inf each has an exponential of 1, so that absent ones would be counted.
 template <class Op> struct InPairs : Op {
     using In = typename Op::Input;
     using E = Exponentials<float32>;
-    static constexpr bool folds_whole_vectors = true;
+    static constexpr bool folds_whole_vectors = true, has_absent = true;
+    template <class R> static __device__ __forceinline__ In absent(const R&) { return narrow<In>(-infinity<float32>()); }
+    template <class R> static __device__ __forceinline__ auto finish(E a, const R& row, int k)
+    {
+        if (a.max == -infinity<float32>()) a.rest = float32(row.length - 1);
+        return Op::finish(a, row, k);
+    }
     static __device__ __forceinline__ E fold_packed(uint4 v)
     {
         constexpr uint32 V = vector_elements<In>;
@@ -176,10 +183,12 @@ result_of_row(typename Op::Accumulator root, RowOf<Op> row, int k, uint64 low, u
     return number(row.length == 0 ? Op::empty(row, k) : Op::finish(root, row, k));
 }
 
-// The slot level of a vector of which `count` elements exist (none if 0 or less), with what lies beside them.
-template <class Op>
+// The slot level of a vector of which `count` elements exist (none if 0 or less; in whole vectors all or none), with what lies
+// beside them. If elements stand for absent ones they are put into registers of their own even where all are absent: else the
+// compiler would keep what it has made of a vector's elements until they are written.
+template <class Op, bool Whole = false>
 __device__ __forceinline__ typename Op::Accumulator
-fold_held(const HeldRow<Op>& source, uint4 raw, const typename Op::Second* y, uint32 index, int32 count)
+fold_held(const HeldRow<Op>& source, uint4 raw, const typename Op::Second* y, uint32 index, int32 count, bool may_be_cut = true)
 {
     using T = typename Op::Input;
     constexpr int32 V = vector_elements<T>;
@@ -187,14 +196,15 @@ fold_held(const HeldRow<Op>& source, uint4 raw, const typename Op::Second* y, ui
     u.raw = raw;
     if constexpr (has_second<Op>) {
         if (count >= V) return fold_elements<Op, 0, V, true>(source, u.elements, y, index, vector_bytes);
-        if (count <= 0) return Op::identity();
+        if (Whole || count <= 0) return Op::identity();
         return fold_elements<Op, 0, V, false>(source, u.elements, y, index, count * int32(sizeof(T)));
     } else if constexpr (fills_absent<Op>) {
-        const uint4 filled = join_bytes(raw, absent_elements<Op>(), count * int32(sizeof(T)));
-        return fold_vector<Op>(source, filled, Seconds<Op>{}, index);
+        if (Whole) raw = select(count > 0, raw, absent_elements<Op>());
+        else if (may_be_cut) raw = join_bytes(raw, absent_elements<Op>(), count * int32(sizeof(T)));
+        return fold_vector<Op>(source, raw, Seconds<Op>{}, index);
     } else {
         if (count >= V) return fold_vector<Op>(source, raw, Seconds<Op>{}, index);
-        if (count <= 0) return Op::identity();
+        if (Whole || count <= 0) return Op::identity();
         return fold_elements<Op, 0, V, false>(source, u.elements, y, index, count * int32(sizeof(T)));
     }
 }

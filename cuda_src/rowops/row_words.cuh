@@ -23,6 +23,14 @@ __device__ __forceinline__ void load_if(bool wanted, uint32& low, uint32& high, 
                  : "+r"(low), "+r"(high) : "l"(address), "r"(uint32(wanted)));
 }
 
+// Four words in a row.
+__device__ __forceinline__ void load_words_if(bool wanted, uint32* words, const char* address)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.u32 %0, [%4]; @p ld.global.u32 %1, [%4+4];"
+                 "@p ld.global.u32 %2, [%4+8]; @p ld.global.u32 %3, [%4+12]; }"
+                 : "+r"(words[0]), "+r"(words[1]), "+r"(words[2]), "+r"(words[3]) : "l"(address), "r"(uint32(wanted)));
+}
+
 // The first `count` elements (all if as many as a vector has, or more; none if 0 or less) from number `index` on: load() begins,
 // and joined() has them. In place of the others it has zeros or, `Inside` an array, where whatever lies beside the row may be
 // read as well, anything.
@@ -60,8 +68,8 @@ template <class T> struct RowWords<T, true, 2> {
     {
         const bool by = begins_inside_word(row);
         const char* address = row - 2 * int32(by) + uint64(index) * 2;
-#pragma unroll
-        for (int32 k = 0; k <= W; ++k) load_if(count > 0 && (k < W || by), words[k], address + 4 * k);
+        load_words_if(count > 0, words, address);
+        load_if(count > 0 && by, words[W], address + 4 * W);
     }
     __device__ __forceinline__ uint4 joined(const char* row, uint32, int32) const
     {

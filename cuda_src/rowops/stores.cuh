@@ -10,23 +10,23 @@ __device__ __forceinline__ void store_word(uint4* address, uint4 v)
 }
 template <class W> __device__ __forceinline__ void store_word(W* address, W v) { *address = v; }
 
-// One element, if `wanted`, without a branch.
-template <class T> __device__ __forceinline__ void store_element_if(bool wanted, char* address, T value)
+// One element, if `wanted` is not 0, without a branch.
+template <class T> __device__ __forceinline__ void store_element_if(uint32 wanted, char* address, T value)
 {
     union { T element; typename Word<sizeof(T)>::type word; } u;
     u.element = value;
     if constexpr (sizeof(T) == 8)
         asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u32 [%0], {%1, %2}; }"
-                     :: "l"(address), "r"(u.word.x), "r"(u.word.y), "r"(uint32(wanted)) : "memory");
+                     :: "l"(address), "r"(u.word.x), "r"(u.word.y), "r"(wanted) : "memory");
     else if constexpr (sizeof(T) == 4)
         asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }"
-                     :: "l"(address), "r"(u.word), "r"(uint32(wanted)) : "memory");
+                     :: "l"(address), "r"(u.word), "r"(wanted) : "memory");
     else if constexpr (sizeof(T) == 2)
         asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u16 [%0], %1; }"
-                     :: "l"(address), "h"(u.word), "r"(uint32(wanted)) : "memory");
+                     :: "l"(address), "h"(u.word), "r"(wanted) : "memory");
     else
         asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u8 [%0], %1; }"
-                     :: "l"(address), "r"(uint32(u.word)), "r"(uint32(wanted)) : "memory");
+                     :: "l"(address), "r"(uint32(u.word)), "r"(wanted) : "memory");
 }
 
 // How the vectors that lanes write follow each other: those of `run` lanes in turn; and where that is a whole warp, whether those
@@ -83,10 +83,11 @@ store_across(char* address, int32 count, const Elements<T, V>& u, const Across<N
     const bool next_whole = (place + 1 < across.run || across.continues) && bytes - int32(sizeof(W)) >= head;
     if (first_whole) store_word(reinterpret_cast<W*>(address - shift), block_across(before, u.words[0], shift));
     const int32 begin = first_whole ? head : 0, end = next_whole ? head : bytes;
-    if (begin < min(end, int32(sizeof(W))))
+    if (begin < min(end, int32(sizeof(W)))) {
+        const uint32 there = (1u << min(end, int32(sizeof(W))) / size) - (1u << begin / size);  // a bit for each element
 #pragma unroll
-        for (int32 i = 0; i < int32(V); ++i)
-            store_element_if(i * size >= begin && i * size < end, address + i * size, u.elements[i]);
+        for (int32 i = 0; i < int32(V); ++i) store_element_if(there & 1u << i, address + i * size, u.elements[i]);
+    }
 }
 
 // Writes the first `count` elements of a vector from element `index` of a row on. Elements of a strided row lie `step` bytes

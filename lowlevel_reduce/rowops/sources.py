@@ -111,6 +111,7 @@ def _constants(operation: RowOperation, types: RowTypes) -> str:
         f"first_output = {first_output}, addresses = {addresses}, parameters = {len(operation.scalars)}, "
         f"tables = {len(operation.tables)};\n"
         f"static constexpr bool merges = {str(operation.merge is not None).lower()}, "
+        f"masks = {str(operation.length is not None).lower()}, "
         f"needs_first = {str(firsts).lower()};\n"
     )
 

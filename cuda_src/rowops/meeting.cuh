@@ -13,12 +13,16 @@ template <class R> struct RowMeeting {
     typename R::Values values;
 };
 
+// Whether each block of a cluster finds out by itself what the row comes to: one way between blocks instead of there and back.
+// Not where that reads elements, which another block may have written by then, if the operation works in place.
+template <class R> constexpr bool finds_in_all = R::outputs > 0 && !R::needs_first && !R::looks;
+
 // Every thread calls it once, at entry.
 template <class R> __device__ __forceinline__ void enter(RowMeeting<R>& shared, uint32 blocks)
 {
 #if __CUDA_ARCH__ >= 900
     if (blocks > 1 && threadIdx.x == 0) {
-        expect_bytes(&shared.values_barrier, sizeof(typename R::Values));
+        if constexpr (!finds_in_all<R>) expect_bytes(&shared.values_barrier, sizeof(typename R::Values));
         expect_bytes(&shared.others.barrier, (blocks - 1) * sizeof(typename R::Op::Accumulator));
     }
     __syncwarp();
@@ -26,13 +30,13 @@ template <class R> __device__ __forceinline__ void enter(RowMeeting<R>& shared, 
 #endif
 }
 
-// Gives what rank 0 made of the row to all threads of all blocks. Every thread calls it, all lanes of rank 0's warp 0 with the
-// values.
+// Gives what rank 0 made of the row to all threads of all blocks; with one block, what this one made. Every thread calls it, all
+// lanes of its warp 0 with the values.
 template <class R>
 __device__ __forceinline__ typename R::Values tell_all(typename R::Values values, RowMeeting<R>& shared, uint32 rank, uint32 blocks)
 {
 #if __CUDA_ARCH__ >= 900
-    if (rank != 0) {
+    if (rank != 0 && blocks > 1) {
         cluster_await(shared.values_barrier);
         return shared.values;
     }
@@ -55,10 +59,13 @@ meet(typename R::Op::Accumulator value, const RowProblem<R>& problem, const RowP
 {
     using Op = typename R::Op;
     value = fold_of_warps<Op, warps_of_row_block>(value, shared.slots, warps);
-    value = cluster_fold<Op, most_in_cluster>(value, shared.others, blocks);
+    if constexpr (finds_in_all<R>) value = cluster_fold_in_all<Op, most_in_cluster>(value, shared.others, blocks);
+    else value = cluster_fold<Op, most_in_cluster>(value, shared.others, blocks);
     typename R::Values values = {};
-    if (all_agree(rank == 0 && threadIdx.x < lanes))
-        values = R::values(problem, given, row, place, held_row<R>(place, given, length).row, value, threadIdx.x == 0);
+    if (all_agree((finds_in_all<R> || rank == 0) && threadIdx.x < lanes)) {
+        const bool keeps = rank == 0 && threadIdx.x == 0;
+        values = R::values(problem, given, row, place, held_row<R>(place, given, length).row, value, keeps);
+    }
     if constexpr (R::outputs == 0) return values;
-    else return tell_all<R>(values, shared, rank, blocks);
+    else return tell_all<R>(values, shared, rank, finds_in_all<R> ? 1 : blocks);
 }

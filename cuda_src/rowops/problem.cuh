@@ -5,6 +5,7 @@
 //   Op                    the reduction, `Both` of several, or NoReduction;
 //   arrays                how many arrays of rows are read: 1 or 2;
 //   merges                whether both are merged into one element first: merge<V>(x, y), of V elements, into x;
+//   needs_first, looks    whether values() reads the row's first element, or others;
 //   masks                 whether a row may have fewer elements than the arrays: see `length`;
 //   outputs, addresses    how many arrays of rows are written, and how many addresses the argument begins with:
 //                         first both arrays, then the others as the generated code knows;

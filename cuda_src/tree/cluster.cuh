@@ -75,3 +75,20 @@ cluster_fold(typename Op::Accumulator value, ClusterSlots<Op, Blocks>& shared, u
 #endif
     return value;
 }
+
+// The same with the result in warp 0 of every block, to each of which all others bring their values, so that it need not be sent
+// back. A block's shared memory is written from outside until its warp 0 has the result.
+template <class Op, int Blocks>
+__device__ __forceinline__ typename Op::Accumulator
+cluster_fold_in_all(typename Op::Accumulator value, ClusterSlots<Op, Blocks>& shared, uint32 blocks)
+{
+#if __CUDA_ARCH__ >= 900
+    if (blocks == 1 || !all_agree(threadIdx.x < lanes)) return value;
+    const uint32 rank = cluster_rank(), lane = threadIdx.x, from = lane % Blocks;
+    cluster_wait();  // every block of the cluster has started
+    if (lane < blocks && lane != rank) store_to_rank(&shared.slots[rank], lane, value, &shared.barrier);
+    cluster_await(shared.barrier);
+    value = warp_fold<Op, Blocks>(from == rank ? value : from < blocks ? shared.slots[from] : Op::identity());
+#endif
+    return value;
+}

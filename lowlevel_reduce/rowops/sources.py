@@ -111,9 +111,15 @@ def _constants(operation: RowOperation, types: RowTypes) -> str:
         f"first_output = {first_output}, addresses = {addresses}, parameters = {len(operation.scalars)}, "
         f"tables = {len(operation.tables)};\n"
         f"static constexpr bool merges = {str(operation.merge is not None).lower()}, "
+        f"looks = {str(_looks(operation)).lower()}, "
         f"masks = {str(operation.length is not None).lower()}, "
         f"needs_first = {str(firsts).lower()};\n"
     )
+
+
+def _looks(operation: RowOperation) -> bool:
+    """Tell whether what a row comes to, or what is kept of it, is made from elements of the row, by `at`."""
+    return any(uses(text, "at") for text in (*operation.row.values(), *operation.keep.values()))
 
 
 def _within(own: Types, types: RowTypes) -> Types:

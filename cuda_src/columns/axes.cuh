@@ -66,7 +66,6 @@ template <uint32 Count, uint32 First, uint32 Between, uint32 Apart> struct AxesA
     // The same with other strides.
     template <class By> __device__ __forceinline__ int64 offset_by(const By& by, uint64 index) const
     {
-        if (count <= 1) return int64(index) * by[0];  // whose word is loaded early, for its place is known
         int64 sum = 0;
         uint32 i = 0;
 #pragma unroll 1
@@ -160,8 +159,9 @@ private:
 // By kinds of words: all sizes, then all reciprocals, and so on.
 using Axes = AxesAt<0, 1, max_axes, 1>;
 
-// Kept and reduced axes by turns, so that the words of the first of each stand together: a launch finds none of its argument in a
-// cache, and waits for each line that it touches. Their numbers come first. In the order of fields.shape_values.
-constexpr uint32 words_of_axes = 9;
-using KeptAxes = AxesAt<0, 2, 1, words_of_axes>;
-using ReducedAxes = AxesAt<1, 7, 1, words_of_axes>;
+// A launch finds none of its argument in a cache, and waits for each line of 64 bytes that it touches. So the numbers of kept and
+// of reduced axes stand together, and what is known of one kept axis. Reduced ones stand by kinds of words: kernels for columns
+// read the strides of three at a time, and would spill otherwise. In the order of fields.shape_values.
+constexpr uint32 words_of_kept = 5;
+using KeptAxes = AxesAt<0, 2, 1, words_of_kept>;
+using ReducedAxes = AxesAt<1, 2 + max_axes * words_of_kept, max_axes, 1>;

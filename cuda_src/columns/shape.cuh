@@ -15,8 +15,8 @@ struct ShapedProblem : Problem {
     union {
         KeptAxes kept;
         ReducedAxes reduced;
-        EachAxis<int64, 6, words_of_axes> result_stride;  // of the kept axes, in results
-        uint64 axes[2 + max_axes * words_of_axes];
+        EachAxis<int64, 6, words_of_kept> result_stride;  // of the kept axes, in results
+        uint64 axes[2 + max_axes * (words_of_kept + 4)];
     };
 
     // The number that row `row` has among the results.
@@ -51,7 +51,7 @@ template <class Op, Begin Where = Begin::anywhere> struct ShapedSource : Source<
 
     // For callers that have read the length before: the compiler would read it again for every row.
     __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row, uint64 length)
-        : Source<Op, Where>(p, p.elements + p.kept.offset(row, false), nullptr, length), problem(p)
+        : Source<Op, Where>(p, p.elements + offset(p, row), nullptr, length), problem(p)
     {
         if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + p.kept.offset(row, true);
     }
@@ -65,6 +65,14 @@ template <class Op, Begin Where = Begin::anywhere> struct ShapedSource : Source<
         return other + problem.reduced.offset(index, true);
     }
     __device__ __forceinline__ int64 second_step() const { return problem.reduced.second_stride[0]; }
+
+private:
+    // Where aligned rows lie along one axis, its stride is loaded early, for its place is known. Others lack the registers for it.
+    static __device__ __forceinline__ int64 offset(const ShapedProblem& p, uint64 row)
+    {
+        if (Where == Begin::aligned && p.kept.count <= 1) return int64(row) * p.kept.stride[0];
+        return p.kept.offset(row, false);
+    }
 };
 
 // Rows whose elements are contiguous, and which all begin and end at multiples of 16 bytes.

@@ -33,12 +33,9 @@ _SHAPE = (
     *(
         name
         for i in range(MAX_AXES)
-        for name in (
-            *(f"kept.{what}[{i}]" for what in _OF_AN_AXIS),
-            f"result_stride[{i}]",
-            *(f"reduced.{what}[{i}]" for what in _OF_AN_AXIS),
-        )
+        for name in (*(f"kept.{what}[{i}]" for what in _OF_AN_AXIS), f"result_stride[{i}]")
     ),
+    *(f"reduced.{what}[{i}]" for what in _OF_AN_AXIS for i in range(MAX_AXES)),
 )
 _SHORT_ROWS = (
     *("levels", "lane_bits", "step_bits", "group_bits", "held_bits", "row_bits", "warps", "whole_blocks", "in_part"),

@@ -15,13 +15,13 @@ FIELDS = ("elements", "result", "second", "workspace", "device_length", "length"
 """The fields of `Problem` in tree/source.cuh, 8 bytes each: every entry's argument is, or starts with, a `Problem`.
 A call sets the first three."""
 
-_SHAPE = "qqQQQQQQQ" + "QQ" + "QQqqqQQqq" * MAX_AXES
+_SHAPE = "qqQQQQQQQ" + "QQ" + "QQqqq" * MAX_AXES + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
 """What `ShapedProblem` in cuda_src/columns/shape.cuh adds, as letters of `BoundKernel`'s signature."""
 
 _NO_AXIS = Axis(0, 0)
 
-_NO_OTHERS = (0,) * 9 * (MAX_AXES - 1)
-"""The fields of all axes but the innermost ones, where there are none."""
+_NO_OTHERS, _NONE = (0,) * 5 * (MAX_AXES - 1), (0,) * (MAX_AXES - 1)
+"""The fields of all kept axes but the innermost one, and one field of all such reduced ones, where there are none."""
 
 _FAR_BYTES = 1 << 31
 """Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
@@ -54,8 +54,8 @@ def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int =
         far = max((length - 1) * abs(step), (length - 1) * abs(second_step)) >= _FAR_BYTES
         return (
             problem.low, problem.high, stride % VECTOR_BYTES, second_stride % VECTOR_BYTES, int(far), 0, 1, 1, folders,
-            len(kept), len(reduced), rows, 0, stride, second_stride, result_stride, length, 0, step, second_step,
-            *_NO_OTHERS,
+            len(kept), len(reduced), rows, 0, stride, second_stride, result_stride, *_NO_OTHERS,
+            length, *_NONE, 0, *_NONE, step, *_NONE, second_step, *_NONE,
         )  # fmt: skip
     apart = second_apart = reach = second_reach = 0
     for axis in (*kept, *reduced[1:]):
@@ -113,17 +113,18 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
 
 
 def _axes(kept: Sequence[Axis], reduced: Sequence[Axis]) -> tuple[int, ...]:
-    """Return the fields of kept and reduced axes, by turns: those of each number stand together."""
-    values = [len(kept), len(reduced)]
-    for number in range(MAX_AXES):
-        for axes, words in ((kept, 5), (reduced, 4)):
-            if number < len(axes):
-                size, stride, second_stride, result_stride = axes[number]
-                inverse = reciprocal(size) if number + 1 < len(axes) else 0  # by an outermost one nothing is divided
-                values += (size, inverse, stride, second_stride, result_stride)[:words]
-            else:
-                values += (0,) * words
-    return tuple(values)
+    """Return the fields of both: how many there are, kept ones axis by axis, and reduced ones word by word."""
+    beside = [word for axis in _words(kept) for word in axis]
+    return (len(kept), len(reduced), *beside, *[axis[kind] for kind in range(4) for axis in _words(reduced)])
+
+
+def _words(axes: Sequence[Axis]) -> list[tuple[int, ...]]:
+    """Return the words of each axis, and of those that are not there; by an outermost one nothing is divided."""
+    words: list[tuple[int, ...]] = [
+        (size, reciprocal(size) if number < len(axes) else 0, stride, second_stride, result_stride)
+        for number, (size, stride, second_stride, result_stride) in enumerate(axes, 1)
+    ]
+    return words + [(0,) * 5] * (MAX_AXES - len(axes))
 
 
 def reciprocal(size: int) -> int:

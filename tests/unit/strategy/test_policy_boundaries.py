@@ -594,14 +594,18 @@ def test_runs_in_which_vectors_begin_at_multiples_of_sixteen_bytes(strides, alig
 
 @pytest.mark.parametrize("outer", [(), ((3, 4000, 1600),)])
 def test_strides_of_both_arrays_have_their_own_fields(outer):
-    """Kept and reduced axes by turns, each as its size, the size's reciprocal, its stride and the second array's."""
+    """Of each axis its size, the size's reciprocal, its stride and the second array's: side by side if it is kept."""
     sizes, strides, seconds = zip(*outer, (6, 400, 16), (10, 8, 96), strict=True)
     problem = layout.problem_of(
         sizes, 4, axis=-1, strides_bytes=strides, second_strides_bytes=seconds, second_itemsize=4
     )
     values = fields.shape_values(problem)[9:]
-    for number, first, axes in ((0, 2, ((6, 400, 16), *outer)), (1, 7, ((10, 8, 96),))):
+    most = layout.MAX_AXES
+    for number, first, between, apart, axes in (
+        (0, 2, 1, 5, ((6, 400, 16), *outer)),
+        (1, 2 + 5 * most, most, 1, ((10, 8, 96),)),
+    ):
         assert values[number] == len(axes)
         for place, expected in enumerate(axes):
-            at = first + 9 * place
-            assert (values[at], *values[at + 2 : at + 4]) == expected
+            at = first + apart * place
+            assert tuple(values[at + kind * between] for kind in (0, 2, 3)) == expected

@@ -103,8 +103,11 @@ class TestMapping:
             (8193, 66, "split_rows", 16, 2),
             (8193, 132, "split_rows", 16, 1),  # four
             (8193, 133, "block_rows", 8, 1),
-            (131_072, 16, "split_rows", 16, 8),
-            (131_073, 1, "block_rows", 16, 8),
+            (65_536, 8, "split_rows", 16, 8),
+            (131_072, 8, "split_rows", 16, 16),  # as few rows as a device has groups
+            (131_072, 9, "split_rows", 16, 8),
+            (262_144, 1, "split_rows", 16, 16),
+            (262_145, 1, "turn_rows", 16, 8),
             (131_072, 64, "block_rows", 8, 8),
         ],
     )

@@ -205,8 +205,8 @@ def _cluster_of(leaves: int, rows: int, facts: DeviceFacts, largest: int, cluste
     if cluster is not None:
         return cluster
     found = 1 if leaves <= _MOST_WARPS else min(largest, leaves // _CLUSTER_WARPS)
-    # Twice as many as are portable, too, where devices have groups with room for them: on an H200 rms_norm of 8 and of 1
-    # rows of 131,072 elements of 16 bits takes 3.89 and 2.96 us by clusters of 16, and 5.10 and 3.75 by clusters of 8.
+    # Twice as many as are portable, too, where devices have groups with room: on an H200 rms_norm of 8 and of 1 rows of
+    # 131,072 elements of 16 bits takes 3.89 and 2.96 us by clusters of 16, and 5.10 and 3.75 by clusters of 8.
     if largest == PORTABLE_CLUSTER:
         largest = MAX_CLUSTER
     while found < largest and leaves // found > 4 and rows * found * 2 <= facts.multiprocessors:

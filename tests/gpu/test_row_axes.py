@@ -37,10 +37,10 @@ def test_norms_along_any_axis(stream, cut, dtype):
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-def test_softmax_along_any_axis_has_the_bits_of_the_last(stream, cut, name):
+def test_softmax_along_any_axis_has_the_bits_of_the_last(stream, cut, few, name):
     """Where exp is, the device's own number: that of the same rows along the last axis."""
     function = getattr(lr, name)
-    for shape, axis in cut(SHAPES, SHAPES[:2]):
+    for shape, axis in few(cut(SHAPES, SHAPES[:2]), 1):
         x = values("float32", shape)
         moved = np.ascontiguousarray(np.moveaxis(x, axis, -1))
         lengths = np.arange(moved[..., 0].size, dtype=np.int32).reshape(moved.shape[:-1]) * 3

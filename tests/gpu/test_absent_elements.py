@@ -32,8 +32,10 @@ def test_rows(stream, cut, op, numbers):
             expected = tree.reduce(x, op, axis=1, **asked)
             expected = tuple(expected) if isinstance(expected, tuple) else expected
             for offset in (0, 4, 1):
-                found = reduced(x, op, stream=stream, axis=1, offset=offset, **asked)
-                assert_same(found, expected, f"{op} of {numbers}, {dtype}, length {length}, offset {offset}")
+                for strategy in (None, "short_rows"):  # few rows are taken element by element, if nothing is asked
+                    found = reduced(x, op, stream=stream, axis=1, offset=offset, strategy=strategy, **asked)
+                    case = f"{op} of {numbers}, {dtype}, length {length}, offset {offset}, {strategy}"
+                    assert_same(found, expected, case)
 
 
 def test_maps_that_make_something_of_nothing(stream):

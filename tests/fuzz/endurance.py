@@ -87,7 +87,7 @@ def stores() -> dict[str, Store]:
                 found[f"{module}.{name}"] = Store(len(value), bounds.get(name))
     thread = getattr(threads._threads, "kept", None)
     if thread is not None:
-        for name in ("calls", "forms", "spots", "problems", "others", "_places", "_streams"):
+        for name in ("calls", "forms", "spots", "problems", "others", "_met", "_places", "_streams"):
             found[f"{name} of the thread"] = Store(len(getattr(thread, name)), threads.BOUNDS.get(name))
         found["_kept by the waits of the thread"] = Store(len(thread.wait._kept), waits.BOUNDS["_kept"])
         for number, kept in enumerate(thread.problems.values()):

@@ -259,5 +259,15 @@ def _one(rng: random.Random, tally: Tally, x: lr.DeviceArray, ways: dict[str, Ca
 
     # Where the fields agree with each other, what is refused may be the memory, the type or the shape that they name.
     named = ["By", "shard 0", "the input", "out ", "offsets", "is not aligned", "result", "second input", "shape"]
-    named += ["strides", "an array has", "mask", "goes with", "weight", "elements need", "a chunk of", "second array"]
+    named += [
+        "x at",
+        "strides",
+        "an array has",
+        "mask",
+        "goes with",
+        "weight",
+        "elements need",
+        "a chunk of",
+        "second array",
+    ]
     call(tally, f"{use} of {words}", lambda: ways[use](producer), words=named, right=right, allowed=(BufferError,))

@@ -16,7 +16,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import lowlevel_reduce as lr
 from benchmarks.measure.figures import OURS
 
-__all__ = ["ROUNDS", "WAYS", "joined", "main", "samples_us"]
+__all__ = ["ROUNDS", "WAYS", "in_drawn_order", "joined", "main", "samples_us"]
 
 WAYS = ("one", "shards", "processes")
 ROUNDS, WARM = 30, 3
@@ -43,25 +43,36 @@ def samples_us(
 ) -> dict[str, list[float]]:
     """Return the times of each call, taken in turn; each returns a result on the host, which must be right.
 
-    The order is drawn for each round, alike in all processes: what a call finds in the cache and on the host depends on
-    the one before it. `meet` is called before each: it waits until all processes are there. A result is right if what
-    `read` returns for it, which is not timed, is `within` so much of what is expected.
+    The order is that of `in_drawn_order`. A result is right if what `read` returns for it, which is not timed, is
+    `within` so much of what is expected.
     """
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    order, drawn = list(calls), random.Random(0)
-    for number in range(WARM + rounds):
+    for name, is_warm in in_drawn_order(calls, rounds, meet):
+        call = calls[name]
+        begin = time.perf_counter_ns()
+        result = call()
+        took = (time.perf_counter_ns() - begin) / 1e3
+        value = read(result)
+        if not abs(value - expected) <= within * abs(expected):
+            raise lr.ReduceError(f"{name} of {expected:.0f} ones is {value}: not timed")
+        samples[name] += [round(took, 2)] if is_warm else []
+    return samples
+
+
+def in_drawn_order(
+    names: Iterable[str], rounds: int, meet: Callable[[], object], warm: int = WARM
+) -> Iterator[tuple[str, bool]]:
+    """Yield each name once a round, in an order drawn for it, and whether the `warm` first rounds are over.
+
+    The order is alike in all processes: what a call finds in the cache and on the host depends on the one before it.
+    `meet` is called before each: it waits until all processes are there.
+    """
+    order, drawn = list(names), random.Random(0)
+    for number in range(warm + rounds):
         drawn.shuffle(order)
         for name in order:
-            call = calls[name]
             meet()
-            begin = time.perf_counter_ns()
-            result = call()
-            took = (time.perf_counter_ns() - begin) / 1e3
-            value = read(result)
-            if not abs(value - expected) <= within * abs(expected):
-                raise lr.ReduceError(f"{name} of {expected:.0f} ones is {value}: not timed")
-            samples[name] += [round(took, 2)] if number >= WARM else []
-    return samples
+            yield name, number >= warm
 
 
 def one(torch: Any, elements: int, rounds: int) -> dict[str, list[float]]:

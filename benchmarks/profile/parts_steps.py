@@ -16,7 +16,6 @@ import argparse
 import functools
 import importlib
 import json
-import random
 import statistics
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import lowlevel_reduce as lr
-from benchmarks.profile.parts import joined
+from benchmarks.profile.parts import in_drawn_order, joined
 from benchmarks.profile.parts_table import ROWS, VOCABULARY, captured, part_of, slice_of, torch_logsumexp
 from lowlevel_reduce.parts import fold
 from lowlevel_reduce.parts.local import launch_all
@@ -68,17 +67,12 @@ def timed(
     graphs = {name: captured(torch, step, side) for name, step in steps.items()}
     calls: Steps = {"nothing": lambda: None} | {name: graph.replay for name, graph in graphs.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    order = list(calls)
-    drawn = random.Random(0)  # the same on both ranks
-    for number in range(WARM + rounds):
-        drawn.shuffle(order)
-        for name in order:
-            meet()
-            begin = time.perf_counter_ns()
-            calls[name]()
-            read()
-            took = (time.perf_counter_ns() - begin) / 1e3
-            samples[name] += [took] if number >= WARM else []
+    for name, is_warm in in_drawn_order(calls, rounds, meet, WARM):
+        begin = time.perf_counter_ns()
+        calls[name]()
+        read()
+        took = (time.perf_counter_ns() - begin) / 1e3
+        samples[name] += [took] if is_warm else []
     return {name: round(statistics.median(times), 2) for name, times in samples.items()}
 
 
@@ -87,18 +81,14 @@ def on_the_host(
 ) -> dict[str, tuple[float, float]]:
     """Return for each step the medians until it has returned, and until the stream is done, in microseconds."""
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
-    order, drawn = list(steps), random.Random(0)
     with torch.cuda.stream(side):
-        for number in range(WARM + rounds):
-            drawn.shuffle(order)
-            for name in order:
-                meet()
-                begin = time.perf_counter_ns()
-                steps[name]()
-                returned = time.perf_counter_ns()
-                side.synchronize()
-                times = ((returned - begin) / 1e3, (time.perf_counter_ns() - begin) / 1e3)
-                samples[name] += [times] if number >= WARM else []
+        for name, is_warm in in_drawn_order(steps, rounds, meet, WARM):
+            begin = time.perf_counter_ns()
+            steps[name]()
+            returned = time.perf_counter_ns()
+            side.synchronize()
+            times = ((returned - begin) / 1e3, (time.perf_counter_ns() - begin) / 1e3)
+            samples[name] += [times] if is_warm else []
     medians = {name: [statistics.median(each) for each in zip(*times, strict=True)] for name, times in samples.items()}
     return {name: (round(each[0], 1), round(each[1], 1)) for name, each in medians.items()}
 

@@ -13,8 +13,7 @@ template <class Op> struct InPairs : Op {
     static __device__ __forceinline__ E fold_packed(uint4 v)
     {
         constexpr uint32 V = vector_elements<In>;
-        union { uint4 raw; In elements[V]; } u;
-        u.raw = v;
+        const VectorOf<In> u = {v};
         E pairs[V / 2];
 #pragma unroll
         for (uint32 i = 0; i < V / 2; ++i) {

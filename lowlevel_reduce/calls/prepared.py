@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.results import Cell, Part, cell_size
 from lowlevel_reduce.calls.places import Launcher, Place, Workspace, constants_of
-from lowlevel_reduce.driver import Buffer, Kernel, Stream, binding
+from lowlevel_reduce.driver import Buffer, Stream, binding
+from lowlevel_reduce.driver.library import kernels_of_graphs
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans.launch import Extents, check_addresses
 
@@ -240,11 +241,11 @@ class Prepared:
             workspace.close()
 
     def keep_loaded(self, source: int, second: int = 0) -> None:
-        """Keep the kernels of a launch loaded for good: a graph may use them, and nothing tells when the graph ends."""
+        """Keep the kernels of a launch loaded for good, for a graph."""
         is_twin = bool(source & self._mask or second & self._second_mask)
         if is_twin in self._kept:
             return
-        kept: dict[Kernel, None] = binding.selected().kept.setdefault("kernels of graphs", {})
+        kept = kernels_of_graphs()
         for step in self._steps:
             kept[step.kernel.launcher(twin=is_twin).bound.kernel] = None
         self._kept = (*self._kept, is_twin)

@@ -123,7 +123,7 @@ def reduce(
     masked = where is not None
     options = ("reduce", axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy, masked)
 
-    # By their places: a keyword takes as long as an argument.
+    # By their places: keywords are one more thing to sort out in every call.
     return execute(x, op, options, _described, where if masked else second, out, stream, initial, allocator)
 
 

@@ -12,7 +12,7 @@ from lowlevel_reduce.driver.handle import Handle
 from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 
-__all__ = ["Kernel", "Library"]
+__all__ = ["Kernel", "Library", "kernels_of_graphs"]
 
 _ELF = b"\x7fELF"
 
@@ -196,6 +196,12 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name!r}{' closed' if self.library.is_closed else ''}>"
+
+
+def kernels_of_graphs() -> dict[Kernel, None]:
+    """Return the kernels that stay loaded for good: a graph may use them, and nothing tells when the graph ends."""
+    kept: dict[Kernel, None] = binding.selected().kept.setdefault("kernels of graphs", {})
+    return kept
 
 
 def _attribute(name: str) -> Any:

@@ -25,7 +25,8 @@ from lowlevel_reduce.calls.views import (
     spot_of,
     view_in,
 )
-from lowlevel_reduce.driver import Stream, binding
+from lowlevel_reduce.driver import Stream
+from lowlevel_reduce.driver.library import kernels_of_graphs
 from lowlevel_reduce.rowops.launch import check_arrays
 from lowlevel_reduce.rowops.prepared import PreparedRows
 
@@ -199,9 +200,8 @@ def _launched(
     ]
     check_arrays(prepared.plan.checks, addresses, place.context, trusted)
     if not prepared.is_nothing:
-        if captured:  # a graph may use the kernel, and nothing tells when it ends
-            kept = binding.selected().kept.setdefault("kernels of graphs", {})
-            kept[prepared.kernel(addresses).kernel] = None
+        if captured:
+            kernels_of_graphs()[prepared.kernel(addresses).kernel] = None
         if not prepared.launch(addresses):
             prepared = _prepare(thread, place, key, make)
             if not prepared.launch(addresses):

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from lowlevel_reduce.driver import Context, Device, Stream, binding
+from lowlevel_reduce.driver import Context, Device, Stream
+from lowlevel_reduce.driver.library import kernels_of_graphs
 from lowlevel_reduce.rowops import meaning
 from lowlevel_reduce.rowops.launch import RowLaunch
 from lowlevel_reduce.rowops.operation import RowOperation
@@ -157,7 +158,7 @@ def _bound(
             context=context,
         )
         launch = plan.bind(stream)
-        launch.keep_loaded(binding.selected().kept.setdefault("kernels of graphs", {}))
+        launch.keep_loaded(kernels_of_graphs())
         return plan, launch
 
 

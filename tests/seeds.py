@@ -6,6 +6,7 @@ Each test's order has a seed of its own, made from the run's and the test's name
 import random
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
-        config.option.seed = random.randrange(10**6)  # which the processes of xdist are given as well
+        given = getattr(config, "workerinput", {})  # in a process of xdist
+        config.option.seed = given.get("seed", random.randrange(10**6))
     config.addinivalue_line("markers", "natural_order(reason): simulated blocks and warps run in their natural order")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a process of xdist the seed of the run, since it reads the command line by itself."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:

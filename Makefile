@@ -14,7 +14,7 @@ PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COVERAGE := --cov --cov-report=term
 
-.PHONY: demo check test test-all test-torch test-mpi test-site soak docs kernels lint format clean
+.PHONY: demo check test test-rest test-all test-torch test-mpi test-site soak docs kernels lint format clean
 
 demo: $(DEMO)/installed
 	$(DEMO)/bin/python examples/cluster_reduce.py
@@ -25,6 +25,10 @@ check: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(PYTEST) --tier test $(ARGS)
+
+# What test-all runs beyond test.
+test-rest: $(VENV)/installed
+	$(PYTEST) --tier rest $(ARGS)
 
 # Of tests/unit it is also told which lines of the library they reach.
 test-all: $(VENV)/installed

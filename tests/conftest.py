@@ -14,7 +14,7 @@ from lowlevel_reduce.plans import array, loading
 from lowlevel_reduce.plans.base import BasePlan
 from lowlevel_reduce.simulator.driver import launches
 
-pytest_plugins = ["at_once", "seeds", "tiers"]
+pytest_plugins = ["at_once", "minutes", "seeds", "tiers"]
 
 settings.register_profile("no deadline", deadline=None)  # no test asserts a time
 settings.load_profile("no deadline")

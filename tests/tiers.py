@@ -1,4 +1,4 @@
-"""Which tests a command runs: the tiers check, test, all and soak, and the rule by which `make test` takes samples.
+"""Which tests a command runs: the tiers check, test, rest, all and soak, and the rule by which a sample is taken.
 
 check
     tests/unit but for what is marked slow.
@@ -6,6 +6,8 @@ test
     tests/unit, and of each other folder every test function, with as many cases as show each value of each parameter
     once: each operator, type, strategy, shape and architecture that the folder's tests know. Of the cases that serve
     equally, the one is taken that joins most pairs of values which no test of the run has joined before.
+rest
+    What `all` runs beyond `test`: the other cases, and those of the sample that went through few of their things.
 all
     Everything but what is marked soak. This is what pytest runs by itself.
 soak
@@ -32,7 +34,7 @@ from typing import TypeVar
 
 import pytest
 
-TIERS = ("check", "test", "all", "soak")
+TIERS = ("check", "test", "rest", "all", "soak")
 NOT_FACTORS = {"machine"}
 """Parameters that say where a test runs, not what it tests."""
 
@@ -103,7 +105,16 @@ def chosen(items: list[pytest.Item], tier: str) -> list[pytest.Item]:
     items = [item for item in items if not is_marked(item, "soak")]
     if tier == "check":
         return [item for item in items if of_units(item) and not is_marked(item, "slow")]
-    return items if tier == "all" else sampled(items)
+    if tier == "all":
+        return items
+    sample = sampled(items)
+    return sample if tier == "test" else beyond(sample, items)
+
+
+def beyond(sample: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return what the sample leaves out: tests, and those in it that it runs in part."""
+    whole = {item.nodeid for item in sample if not goes_through_few(item)}
+    return [item for item in items if item.nodeid not in whole and not is_marked(item, "skip")]
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -175,6 +186,11 @@ def spelled(value: object) -> str:
 
 def is_marked(item: pytest.Item, mark: str) -> bool:
     return item.get_closest_marker(mark) is not None
+
+
+def goes_through_few(item: pytest.Item) -> bool:
+    """Return whether a test runs in part where a run takes samples."""
+    return "is_sample" in getattr(item, "fixturenames", ())  # `few` and `steps` ask for it
 
 
 def of_units(item: pytest.Item) -> bool:

@@ -15,6 +15,7 @@ class Item:
         self.nodeid = f"{module}::{name}" + (f"[{'-'.join(map(str, params.values()))}]" if params else "")
         self.callspec = SimpleNamespace(params=params)
         self.marks = marks
+        self.fixturenames = ("few", "is_sample") if "goes through few" in marks else ()
 
     def get_closest_marker(self, name):
         return name if name in self.marks else None
@@ -93,6 +94,20 @@ def test_a_case_of_several_things_shows_each_of_them_once():
     assert tiers.shown_by(plain) - {("function", plain.nodeid.split("[")[0])} < set(
         itertools.chain.from_iterable(tiers.values_of(item) for item in items)
     ), "the same values, whoever names them"
+
+
+def test_what_the_sample_leaves_out_is_the_rest_and_what_it_runs_in_part_too():
+    items = [
+        *ALL,
+        *matrix(op=["sum", "max", "min"], dtype=["f2", "f4", "f8", "i4"]),
+        Item("test_many", "goes through few"),
+        Item("test_other", "goes through few", module="tests/unit/test_a.py"),
+        Item("test_skipped", "skip"),
+    ]
+    everything, sample, rest = (set(names(tiers.chosen(items, tier))) for tier in ("all", "test", "rest"))
+    assert rest | sample == everything - {"test_skipped"}
+    assert rest & sample == {"test_many", "test_other"}
+    assert len(rest - sample) == 12 - 4
 
 
 def test_where_a_test_runs_is_no_value():

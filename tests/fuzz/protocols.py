@@ -261,8 +261,11 @@ def _one(rng: random.Random, tally: Tally, x: lr.DeviceArray, ways: dict[str, Ca
     named = ["By", "shard 0", "the input", "out ", "offsets", "is not aligned", "result", "second input", "shape"]
     named += [
         "x at",
+        "x begins at",
         "strides",
         "an array has",
+        "an array of one axis",
+        "a row has at most",
         "mask",
         "goes with",
         "weight",

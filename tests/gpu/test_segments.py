@@ -159,11 +159,15 @@ def test_the_last_segment_ends_with_the_array(stream, dtype):
     check(stream, values(dtype, sum(lengths)), offsets_of(lengths))
 
 
-def test_options(stream):
+@pytest.mark.parametrize("option", [{"accumulate": "compensated"}, {"dtype": "float64"}], ids=str)
+def test_how_it_is_summed_and_what_comes_out(stream, option):
     lengths = [5, 0, 100, 20_000]
+    check(stream, values("float32", sum(lengths)), offsets_of(lengths), **option)
+
+
+def test_initial_values_and_the_last_of_equal_ones(stream):
+    lengths = [5, 0, 100, 2_000]
     x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
-    check(stream, x, offsets, accumulate="compensated")
-    check(stream, x, offsets, dtype="float64")
     found = lr.segmented_reduce(x, offsets, "max", initial=100, stream=stream).numpy()
     assert found.tolist() == [100] * 4
     last = lr.segmented_reduce(np.zeros(12, np.float32), offsets_of([5, 7]), "argmax", last=True, stream=stream)

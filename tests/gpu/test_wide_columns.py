@@ -197,19 +197,22 @@ def dot_strategy(stream, x, second):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-def test_dot_products(stream, cut, dtype):
+def test_dot_products(stream, cut, few, dtype):
     """Of two arrays that both fill vectors, and of arrays that do not, as the device finds or the plan knows."""
     for length, width in cut([(1000, 96), (2048, 132), (4099, 516)], [(1100, 132)]):
         x, y = far_apart(dtype, (length, width)), values(dtype, (length, width))[::-1].copy()
         assert dot_strategy(stream, x, y).loads[0] * x.itemsize == 16
-        check_accumulators(x, stream, "dot", second=y)
-        for places in ({"offset": x.itemsize}, {"second_offset": x.itemsize}):
-            check_accumulators(x, stream, "dot", second=y, **places)
-        check_accumulators(x[:, : width - 3], stream, "dot", second=y[:, : width - 3])
-        for other in (y[::-1], np.broadcast_to(y[:1], x.shape)):  # in reverse, and the same row for all
-            check_accumulators(x, stream, "dot", second=other)
-        other = np.broadcast_to(y[:, :1], x.shape)  # the same element for a row
-        check_accumulators(x, stream, "dot", second=other)
+        pairs = [
+            (x, y, {}),
+            (x, y, {"offset": x.itemsize}),
+            (x[:, : width - 3], y[:, : width - 3], {}),
+            (x, y[::-1], {}),
+            (x, y, {"second_offset": x.itemsize}),
+            (x, np.broadcast_to(y[:1], x.shape), {}),  # the same row for all
+            (x, np.broadcast_to(y[:, :1], x.shape), {}),  # the same element for a row
+        ]
+        for first, second, places in few(pairs, 3):
+            check_accumulators(first, stream, "dot", second=second, **places)
 
 
 def test_many_lanes_of_dot_products(stream, cut, monkeypatch):

@@ -40,8 +40,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "machine" in metafunc.fixturenames:
         simulated = REASON is not None or metafunc.config.getoption("simulated")
         machines = ["cuda", "simulated"] if simulated else ["cuda"]
-        if REASON is not None and metafunc.config.getoption("tier") == "test":
-            machines = ["simulated"]  # a sample has none that is skipped, and to collect 5,000 of them takes seconds
+        if REASON is not None and metafunc.config.getoption("tier") in ("test", "rest"):
+            machines = ["simulated"]  # these run none that is skipped, and to collect 5,000 of them takes seconds
         metafunc.parametrize("machine", machines, indirect=True, scope="module")
 
 

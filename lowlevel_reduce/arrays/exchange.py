@@ -69,7 +69,7 @@ def view_of(x: Any, producer: Producer, pointer: int | None = None) -> ArrayView
     element_type(dtype)
     contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
     pointer = producer.pointer(x) if pointer is None else pointer
-    return ArrayView(pointer, shape, None if contiguous else strides_bytes, dtype, False, x)
+    return ArrayView(pointer, shape, None if contiguous else strides_bytes, dtype, not producer.writable, x)
 
 
 def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:

@@ -26,23 +26,27 @@ def addresses_of(extents: Extents, source: Any, result: Any, second: Any) -> tup
     Raises
     ------
     ValueError
-        If a launch would read or write past the memory of an array; if that was closed.
+        If a launch would read or write past the memory of an array, or write to a read-only one; if it was closed.
     """
     return (
         _address(source, extents.low, extents.high, "the input"),
-        _address(result, 0, extents.result_bytes, "the result"),
+        _address(result, 0, extents.result_bytes, "the result", is_written=True),
         _address(second, extents.second_low, extents.second_high, "the second input"),
     )
 
 
-def _address(x: Any, low: int, high: int, what: str) -> Any:
+def _address(x: Any, low: int, high: int, what: str, *, is_written: bool = False) -> Any:
     """Return an array's address, if it has the bytes from `low` to `high`, counted from its first element."""
     if isinstance(x, DeviceArray):
         pointer, first, end = x.pointer, 0, x.nbytes
     else:
         producer = producer_of(type(x))
+        if producer is not None and producer.finish is not None:
+            producer.finish(x)
         if producer is None or not producer.plain(x):
             return x
+        if is_written and not producer.writable:
+            raise ValueError(f"{what} of the launch is read-only: {producer.name}'s arrays are not written to")
         shape, strides, dtype = producer.facts(x)
         pointer, first, end = producer.pointer(x), 0, 0
         if 0 not in shape:

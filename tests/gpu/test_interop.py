@@ -13,7 +13,7 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
-from lowlevel_reduce.arrays import exports
+from lowlevel_reduce.arrays import exchange, exports
 
 N = 100_003
 
@@ -189,6 +189,9 @@ class TestDriverCallsOfAnExport:
         x = result = array = None
         if way == "created":
             stream.close()
+
+    def test_where_a_context_is_is_asked_once(self, context):
+        assert self.calls(lambda: exchange.home_of(context)) in ({}, ASKED)
 
     def test_where_nobody_else_ends_the_context_nothing_is_asked(self, context):
         with lr.Context.primary(0) as mine, mine.pushed():

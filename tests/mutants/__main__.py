@@ -106,7 +106,8 @@ def _commit() -> str:
 
 def _summary(chosen: list[Mutant], known: dict[str, Verdict]) -> int:
     words = {each.id: known[each.id].word if each.id in known else "not run" for each in chosen}
-    compiled = [each.id for each in chosen if each.id in known and "CompileError" in known[each.id].how]
+    reasons = {each.id: known[each.id].how for each in chosen if each.id in known}
+    compiled = [name for name, how in reasons.items() if "CompileError" in how and "DID NOT RAISE" not in how]
     if compiled:
         print(f"killed by the compiler, and so no mutants worth having: {', '.join(compiled)}")
     left = [each for each in chosen if words[each.id] in (SURVIVED, GONE, ERROR)]

@@ -91,8 +91,10 @@ def execute(
     key = None
     if allocator is None and options is not None:
         key, found = _remembered(thread, x, op, options, second, out, stream, initial)
-        if found is not None:  # where something was closed, the launch finds out
-            result = _again(thread, found, key, x, second, out, stream)
+        if found is not None:
+            at = found.place  # what has gone must not be asked about; for the legacy stream the launch finds out
+            is_over = at.may_be_captured and (at.stream._handle is None or at.life.over)
+            result = None if is_over else _again(thread, found, key, x, second, out, stream)
         else:
             result = None if key is None else _anew(thread, key, make, (x, second, out), stream, initial)
         if result is not None:

@@ -96,6 +96,8 @@ class Place:
         Its context.
     context_id : int
         The context's number in the driver.
+    life : Life
+        Says whether the context is known to have ended.
     is_default : bool
         Whether its context must be current for a launch.
     may_be_captured : bool
@@ -108,13 +110,14 @@ class Place:
 
     __slots__ = (
         *("_capture", "_captured", "_capturing", "_launchers", "_primary_of", "context", "context_id", "handle"),
-        *("_facts", "is_default", "may_be_captured", "pool", "stream", "workspace"),
+        *("_facts", "is_default", "life", "may_be_captured", "pool", "stream", "workspace"),
     )
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.context = stream.context
         self.context_id = self.context.id
+        self.life = self.context.life
         self.handle = stream.handle or 1
         self.is_default = stream.is_default
         legacy = stream.handle in _LEGACY_HANDLES
@@ -149,8 +152,8 @@ class Place:
 
     @property
     def is_over(self) -> bool:
-        """Whether its stream or context was closed."""
-        return self.stream.is_closed or self.context.is_closed
+        """Whether its stream or context was closed, by whichever object for the latter."""
+        return self.stream.is_closed or self.context.is_closed or self.life.over
 
     @property
     def is_capturing(self) -> bool:

@@ -107,7 +107,7 @@ class Thread:
             return Place(stream)
         key = (context.id, stream.handle or 1) if is_default else stream.id
         found = self._places.get(key)
-        if found is None or found.stream.is_closed or found.context.is_closed:
+        if found is None or found.is_over:
             self._drop_closed()
             if len(self._places) >= MAX_PLACES:
                 for each in (self._places, self.calls, self.spots, self.forms, self.problems):
@@ -179,7 +179,7 @@ class Thread:
 
     def _drop_closed(self) -> None:
         """Let go of places whose stream or context was closed, and so of their memory."""
-        closed = [key for key, place in self._places.items() if place.stream.is_closed or place.context.is_closed]
+        closed = [key for key, place in self._places.items() if place.is_over]
         if closed:
             gone = [self._places.pop(key) for key in closed]
             self.calls = {key: prepared for key, prepared in self.calls.items() if prepared.place not in gone}

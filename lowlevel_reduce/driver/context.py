@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lowlevel_reduce.arguments import handle_of, instance, integer
-from lowlevel_reduce.driver import binding, meanwhile
+from lowlevel_reduce.driver import binding, meanwhile, turns
 from lowlevel_reduce.driver.current import Pushed, current_handle
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
@@ -174,6 +174,15 @@ class Context(Handle):
         self._lender = _nobody
         self._adopt(handle, release, owner)
         return self
+
+    @property
+    def handle(self) -> int:
+        """As of every handle; a ValueError also if another object has ended it, as a driver may crash on it then."""
+        if self._handle is None or turns.exiting:
+            return super().handle
+        if self._life.over:
+            raise ValueError(f"the context {self._handle:#x} has ended")
+        return self._handle
 
     @property
     def life(self) -> Life:

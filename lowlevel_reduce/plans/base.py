@@ -136,7 +136,7 @@ class BasePlan(Closing, ABC):
         self, stream: Any, workspace: Buffer | None, length: int | None, initial: Any, allocator: Allocator | None
     ) -> BoundReduction:
         kernels = self._open_kernels()
-        if self.context.life.ended(binding.selected(), self.context.handle):
+        if self.context.has_ended:
             raise ValueError("the context that the plan was made for has ended: make it anew")
         stream = Stream.of(stream)
         if stream.context != self.context:

@@ -169,7 +169,7 @@ class RowPlan(Closing):
             raise ValueError("the plan is closed")
         if workspace is not None or initial is not None:
             raise ValueError("a row operation takes no workspace and no initial value")
-        if self.context.life.ended(binding.selected(), self.context.handle):
+        if self.context.has_ended:
             raise ValueError("the context that the plan was made for has ended: make it anew")
         stream = Stream.of(stream)
         if stream.context != self.context:

@@ -633,6 +633,48 @@ def test_each_object_for_a_stream_is_closed_by_itself(context):
             assert lr.sum(x, stream=stream).numpy().tobytes() == bits(X)
 
 
+def test_a_stream_is_used_as_long_as_one_object_for_it_is_open(stream, context):
+    other = Stream.from_handle(stream.handle, context=context)
+    pairs = np.ones((N, 2), np.float32)
+    x = lr.DeviceArray.from_numpy(pairs, other)
+    held = [lr.sum(x, axis=1) for _ in range(3)]  # each an allocation of its own, and the next would be another one
+    mine = lr.DeviceArray.from_numpy(pairs, stream)
+    other.close()
+    assert lr.sum(mine, axis=1).numpy().tobytes() == lr.tree.reduce(pairs, axis=1).tobytes()
+    assert len(held) == 3
+
+
+STREAMS = [Stream.create, Stream.legacy, Stream.per_thread]
+
+
+@pytest.mark.parametrize("make", STREAMS)
+@pytest.mark.parametrize("is_lent", [False, True], ids=["own", "lent"])
+def test_nothing_is_asked_about_a_context_that_was_closed(device, machine, is_lent, make):
+    created = Context.create(device)
+    own = Context.from_handle(created.handle) if is_lent else created
+    with own.pushed():
+        mine = make(own)
+        x = lr.DeviceArray.from_numpy(X, mine)
+        results = [lr.sum(x, stream=mine) for _ in range(3)]
+    place = next(each for each in threads.here()._places.values() if each.context == own)
+    created.close()
+    before = Counter(simulator.selected().calls) if machine == "simulated" else None
+    uses = [
+        *(lambda: lr.sum(x), lambda: lr.sum(x, stream=mine), lambda: lr.max(x), lambda: lr.sum(x, out=results[1])),
+        *(results[0].numpy, results[0].item, mine.synchronize, lambda: own.id, own.pushed),
+        *(lambda: lr.plan("sum", shape=(3,), dtype="float32", context=own), lambda: lr.Buffer.allocate(8, own)),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match=r"context .*has ended|context is closed"):
+            use()
+    if before is not None:  # a driver may crash on the handle of what has gone
+        made = simulator.selected().calls - before
+        assert set(made) <= {"cuCtxGetId", "cuCtxGetCurrent"}, "about what is current alone"
+    with Context.primary(device) as primary, Stream.create(primary) as another:
+        lr.sum(X, stream=another)
+    assert place not in threads.here()._places.values(), "a new stream lets go of it"
+
+
 @pytest.mark.parametrize(
     ("first", "second", "dtype"),
     [

@@ -198,7 +198,9 @@ class Thread:
             if isinstance(given, Stream):
                 return given.fixed()
             theirs = Stream.of(given)  # asked each time: what an object stands for may change
-            return self._kept((given, theirs.handle), theirs.fixed)
+            # A default one is that of whichever context is current, as of a stream of ours without a context.
+            number = self.context_id() if theirs.is_default else 0
+            return self._kept((given, theirs.handle, number), theirs.fixed)
         if type(x) is DeviceArray:
             return x.stream
         producer = producer_of(type(x))

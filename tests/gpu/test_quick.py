@@ -173,6 +173,17 @@ def test_a_default_stream_without_a_context_is_that_of_the_current_one(device, l
         del result
 
 
+@pytest.mark.parametrize("handle", [0, 1, 2])
+def test_a_default_stream_of_somebody_else_is_that_of_the_current_context(device, handle):
+    theirs = Theirs(handle)
+    with Context.create(device) as first, Context.create(device) as second:
+        for context in (first, second, first, second):
+            with context.pushed():
+                assert lr.sum(X, stream=theirs).context == context
+        with pytest.raises(lr.ReduceError, match="none is current"):
+            lr.sum(X, stream=theirs)
+
+
 def test_an_error_of_the_launch_is_told(legacy, machine):
     if machine != "simulated":
         pytest.skip("the simulated driver fails when it is told to")

@@ -92,6 +92,8 @@ class Exported:
         ------
         BufferError
             If a copy or another device is asked for, or DLPack has no such type.
+        TypeError, ValueError
+            If what is asked for is not of its type, or the stream's number no handle.
         UnsupportedError
             If the memory is not of NVIDIA's driver, but a simulated one's.
         """

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+from lowlevel_reduce.arguments import handle_of
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.event import Event
 from lowlevel_reduce.driver.stream import Stream
@@ -66,7 +67,7 @@ class Waits:
         Raises
         ------
         ValueError
-            If the latter, or its context, is closed.
+            If the latter, or its context, is closed, or the handle is none.
         CudaError
             If the driver refuses.
         """
@@ -89,7 +90,7 @@ class Waits:
             kept = self._kept[waiting, done] = _Wait(
                 event,
                 driver.prebuilt("cuEventRecord", event.handle, done.handle),
-                driver.prebuilt("cuStreamWaitEvent", handle, event.handle, 0),
+                driver.prebuilt("cuStreamWaitEvent", handle_of(handle, "stream"), event.handle, 0),
             )
         with before:
             code = kept.record()

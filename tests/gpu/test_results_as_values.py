@@ -233,3 +233,17 @@ def test_an_export_to_who_works_in_its_stream_asks_the_driver_nothing(kind, mach
             del capsule
         assert sum(asked[1].values()) <= 1, asked
         del x, result
+
+
+@pytest.mark.parametrize("where", [lr.Context.primary, lr.Context.create])
+def test_a_consumers_stream_that_is_none_is_refused(where, monkeypatch):
+    monkeypatch.setattr(exports, "only_nvidias_memory", lambda: None)
+    with where(0) as context, context.pushed(), lr.Stream.create(context) as stream:
+        result = lr.sum(lr.DeviceArray.from_numpy(X, stream))
+        for handle in (-2, 1 << 64, -(1 << 63)):  # a driver would be given another address, or crash
+            with pytest.raises(ValueError, match="the handle of a stream has 64 bits and is not negative"):
+                result.__dlpack__(stream=handle)
+        for other in (True, 1.0, "1", stream):
+            with pytest.raises(TypeError, match="the consumer's stream is an integer"):
+                result.__dlpack__(stream=other)
+        del result

@@ -20,6 +20,10 @@ __all__ = ["MOST_SHOWN", "Value"]
 MOST_SHOWN = 1000
 """The most elements that `str` brings to the host to show them: as many as NumPy shows whole by default."""
 
+_COMPUTED = (numbers.Number, np.generic, np.ndarray)
+_COMPARED = (*_COMPUTED, list, tuple)  # Python would take a refusal of both sides' == for False
+_COMPARISONS = frozenset((operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge))
+
 
 class Value:
     """What an array on the device is on the host: conversions, comparisons and arithmetic, which wait for its stream.
@@ -27,7 +31,8 @@ class Value:
     A single value, of whatever shape, is its value: comparisons and arithmetic with it are those of the NumPy scalar
     of its type, and their results are NumPy's, too. Arrays of several elements refuse both, since their results would
     have to be brought to the host element by element: ``numpy()`` does that once, and ``torch.from_dlpack`` or
-    ``cupy.asarray`` compute on the device.
+    ``cupy.asarray`` compute on the device. A list or tuple is compared as NumPy's array of it; a list times an integer
+    stays Python's, a longer list.
 
     It has no hash, as NumPy's and JAX's arrays have none: what is equal by value must have the hash of that value,
     which ``out=`` may change while a set or a dictionary relies on it. For a key, take ``item()``, or ``id()`` for the
@@ -172,7 +177,7 @@ def _applied(function: Callable[[Any, Any], Any], mine: Value, other: Any, *, re
     """Return what an operator gives for the value and a number, or an array of the host or with a value of its own."""
     if isinstance(other, Value):
         other = other._scalar()
-    elif not isinstance(other, (numbers.Number, np.generic, np.ndarray)):
+    elif not isinstance(other, _COMPARED if function in _COMPARISONS else _COMPUTED):
         if hasattr(other, "__dlpack__") or hasattr(other, "__cuda_array_interface__"):
             # Python would take a refusal of both sides' == for False.
             raise TypeError(

@@ -67,10 +67,25 @@ def test_operators_of_one_value(total):
     assert (-total, +total, abs(-1 * total), round(total / 7, 2)) == (-276, 276, 276, np.float32(39.43))
 
 
+def test_a_list_is_compared_as_with_a_numpy_scalar(total, stream):
+    value = np.float32(276)
+    for function in COMPARISONS:
+        for other in ([276, 3.5], (276.0, 1.0), [[1, 2], [3, 4]]):
+            for mine, expected in (
+                (function(total, other), function(value, other)),
+                (function(other, total), function(other, value)),
+            ):
+                assert np.array_equal(mine, expected)
+                assert mine.dtype == bool
+    count = lr.count_nonzero(X, stream=stream)
+    assert [1, 2] * count == [1, 2] * int(count), "Python's repetition"
+
+
 def test_an_equality_is_never_silently_false(total, rows):
     assert (total == None, total != None, total == "276") == (False, True, False)  # noqa: E711 - what is asked
     for function in COMPARISONS + ARITHMETIC:
-        for other in (3, rows, np.arange(3)):
+        compared = ([66.0, 210.0], (66.0, 210.0)) if function in COMPARISONS else ()
+        for other in (3, rows, np.arange(3), *compared):
             with pytest.raises(
                 TypeError, match=r"shape \(2, 3\) on the device is not compared or computed with: numpy"
             ):

@@ -66,17 +66,23 @@ class Cell:
     pool: Pool
 
 
-class _Small(functools.partial[None], Cell):
+class _AsItGoes(functools.partial[None]):
+    """A call that is made as this goes: its finalizer is C code, which no interrupt leaves half done."""
+
+    __slots__ = ()
+
+    __del__ = functools.partial.__call__
+
+
+class _Small(_AsItGoes, Cell):
     """A cell of a chunk.
 
-    Called, it gives its address back to those that are free; so does its finalizer, which is C code, as what makes it
-    is: an interrupt that comes when it is taken or goes finds the address there, or the cell. Where the interpreter
-    itself has no memory in that moment, nobody uses the cell again; its memory goes with the others'.
+    Called, or as it goes, it gives its address back to those that are free. What makes it is C code as well: an
+    interrupt that comes when it is taken or goes finds the address there, or the cell. Where the interpreter itself has
+    no memory in that moment, nobody uses the cell again; its memory goes with the others'.
     """
 
     __slots__ = ("pointer", "pool")
-
-    __del__ = functools.partial.__call__
 
 
 class _Free(NamedTuple):
@@ -283,26 +289,29 @@ class Pool:
 
     def stats(self) -> tuple[int, int]:
         """Return how many bytes it holds in chunks and free cells, and how many of these are free."""
+        alone = self.kept_bytes
         chunks = sum(_CHUNK_BYTES * len(kept) for kept in tuple(self._chunks.values()))
         free = sum(size * len(cells.addresses) for size, cells in tuple(self._small.items()))
-        return chunks + self.kept_bytes, free + self.kept_bytes
+        return chunks + alone, free + alone
 
     def release(self) -> None:
         """Free what no result uses, in the order of the stream."""
         for free in tuple(self._alone.values()):
             free.clear()
         for size, kept in tuple(self._chunks.items()):
-            free_cells = self._small[size].addresses
+            addresses = self._small[size].addresses
             taken: set[int] = set()
-            while free_cells:
-                taken.add(free_cells.pop())
+            back = _AsItGoes(addresses.extend, taken)
+            with contextlib.suppress(IndexError):  # raised where none is left; other threads take some meanwhile
+                taken.update(iter(addresses.pop, None))
             for chunk in kept.copy():
                 cells = set(range(chunk.pointer, chunk.pointer + _CHUNK_BYTES - size + 1, size))
                 if cells <= taken:
-                    taken -= cells
-                    kept.remove(chunk)
+                    # Both or none, whatever interrupts this: cells lie in memory that is kept, and it has all of them.
+                    gone = functools.partial(taken.difference_update, cells), functools.partial(kept.remove, chunk)
+                    any(map(functools.partial.__call__, gone))
                     chunk.close()
-            free_cells.extend(taken)
+            del back
 
 
 def cell_size(size_bytes: int) -> int:

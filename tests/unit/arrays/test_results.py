@@ -90,7 +90,7 @@ def new(monkeypatch):
     monkeypatch.setattr(results, "_CHUNK_BYTES", 8 * results.CELL_BYTES)
 
     def allocate(size, stream):
-        return SimpleNamespace(pointer=next(places))
+        return SimpleNamespace(pointer=next(places), close=lambda: None)
 
     places = itertools.count(1 << 20, 1 << 16)
     monkeypatch.setattr(results, "Buffer", SimpleNamespace(allocate_async=allocate))
@@ -135,6 +135,20 @@ def test_an_interrupt_loses_no_cell(new):
         if over:
             break
     assert step > 60
+
+
+def test_an_interrupt_of_a_release_loses_no_cell(new):
+    for step in itertools.count():
+        of = new()
+        cells = [of.take() for _ in range(20)]  # of three chunks
+        held = [cells.pop(10)]
+        cells.clear()
+        over = interrupts.interrupted(of.release, step, files={results.__file__}, signals_only=True) is None
+        assert all_there(of, held), step
+        if over:
+            break
+    assert step > 8
+    assert len(free_of(of)) == 7, "of the chunk of the one that is held"
 
 
 @pytest.mark.skipif(memory_faults.why_not() is not None, reason=str(memory_faults.why_not()))

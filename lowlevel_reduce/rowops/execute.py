@@ -118,7 +118,9 @@ def _by_key(thread: Thread, key: Any, call: RowCall) -> Any:
     if prepared is None:
         return None
     place: Place = prepared.place
-    if is_current(thread, place, key[0]):  # where something was closed, the launch finds out
+    if place.may_be_captured and (place.stream._handle is None or place.life.over):
+        return None  # what has gone must not be asked about; for the legacy stream the launch finds out
+    if is_current(thread, place, key[0]):
         return _again(thread, prepared, key, call)
     if place.is_over:
         return None

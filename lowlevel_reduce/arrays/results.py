@@ -315,7 +315,7 @@ class Pool:
 
 
 def cell_size(size_bytes: int) -> int:
-    """Return the size of the cells for so many bytes: one of four steps for each power of two, a fifth more at most."""
+    """Return the size of the cells for so many bytes: one of four between powers of two, a quarter more at most."""
     if size_bytes <= CELL_BYTES:
         return CELL_BYTES
     step = 1 << max((size_bytes - 1).bit_length() - 3, 8)

@@ -53,7 +53,8 @@ def reduce(
     x : array
         A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
         which is copied there. Any shape, strides and byte alignment; nothing on the device is copied. A masked array
-        is refused, since its mask would be lost: pass ``x.data`` and ``where=~x.mask``.
+        is refused, since its mask would be lost: pass ``x.data`` and ``where=~x.mask``. A NumPy array may be changed
+        once the call returns; one in page-locked memory, and in C order, not before the stream has passed the copy.
     op : str or Operator
         The operator, or its name.
     axis : int, sequence of int or None

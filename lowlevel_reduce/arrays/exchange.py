@@ -74,9 +74,8 @@ def view_of(x: Any, producer: Producer, pointer: int | None = None) -> ArrayView
 
 def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
     """Return the memory of a known library's array; `stream` is made to wait for the library's current stream."""
-    ordinal = producer.key(x)[0]  # which raises for what has no plain memory
+    _, ordinal, handle, *_ = producer.known(x)  # which raises for what has no plain memory
     view = view_of(x, producer)
-    handle = producer.stream(ordinal)
     working = Stream.from_handle(handle)
     if working.is_default:  # of the primary context, in which these libraries work
         working = Stream.from_handle(handle, context=Context.primary(ordinal))

@@ -21,14 +21,12 @@ _LEGACY = 1  # the handle of the legacy default stream
 class Producer:
     """How the arrays of one class are read; there is one for each library.
 
-    Every function takes an array of that class on a GPU. `key` raises for any other array, or one without plain memory.
+    Every function takes an array of that class on a GPU. `known` raises for any other, or one without plain memory.
 
     Attributes
     ----------
     name : str
         Name of the library.
-    key : callable
-        Returns what a bound launch depends on: device ordinal, type, shape and strides, hashable.
     known : callable
         Returns what a call depends on: this producer, the device's ordinal, the handle of the stream that the library
         works in there, type, shape and strides, hashable. Raises a TypeError for an array that is not `plain`.
@@ -50,13 +48,12 @@ class Producer:
         Whether results may be written to its arrays.
     """
 
-    __slots__ = ("facts", "finish", "key", "known", "name", "ordinal", "plain", "pointer", "stream", "writable")
+    __slots__ = ("facts", "finish", "known", "name", "ordinal", "plain", "pointer", "stream", "writable")
 
     def __init__(
         self,
         name: str,
         *,
-        key: Callable[[Any], tuple[Any, ...]],
         known: Callable[[Any], tuple[Any, ...]],
         ordinal: Callable[[Any], int],
         pointer: Callable[[Any], int],
@@ -67,7 +64,6 @@ class Producer:
         writable: bool = True,
     ) -> None:
         self.name = name
-        self.key = key
         self.known = known
         self.ordinal = ordinal
         self.pointer = pointer
@@ -129,9 +125,6 @@ def _torch(torch: Any) -> Producer:
     def stream(ordinal: int) -> int:
         return int(raw(ordinal)) or 1
 
-    def key(x: Any) -> tuple[Any, ...]:
-        return x.get_device(), x.dtype, x.shape, x.stride()
-
     dtypes: dict[Any, Any] = {}
 
     def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
@@ -156,17 +149,14 @@ def _torch(torch: Any) -> Producer:
         return producer, ordinal, raw(ordinal) or 1, x.dtype, x.shape, x.stride()
 
     producer = Producer(
-        "PyTorch", key=key, known=known, ordinal=tensor.get_device, pointer=tensor.data_ptr, stream=stream,
-        facts=facts, plain=plain,
+        "PyTorch", known=known, ordinal=tensor.get_device, pointer=tensor.data_ptr, stream=stream, facts=facts,
+        plain=plain,
     )  # fmt: skip
     return producer
 
 
 def _cupy(cupy: Any) -> Producer:
     current = cupy.cuda.get_current_stream
-
-    def key(x: Any) -> tuple[Any, ...]:
-        return x.device.id, x.dtype, x.shape, x.strides
 
     def pointer(x: Any) -> int:
         return int(x.data.ptr)
@@ -190,9 +180,7 @@ def _cupy(cupy: Any) -> Producer:
         ordinal = x.device.id
         return producer, ordinal, int(current(ordinal).ptr) or 1, x.dtype, x.shape, x.strides
 
-    producer = Producer(
-        "CuPy", key=key, known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=facts, plain=plain
-    )
+    producer = Producer("CuPy", known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=facts, plain=plain)
     return producer
 
 
@@ -231,10 +219,6 @@ def _jax() -> Producer:
     def plain(x: Any) -> bool:
         return where(x) != _NOWHERE
 
-    def key(x: Any) -> tuple[Any, ...]:
-        _, device, _, dtype, shape = known(x)
-        return device, dtype, shape
-
     def known(x: Any) -> tuple[Any, ...]:
         device = where(x)
         if device == _NOWHERE:
@@ -253,8 +237,8 @@ def _jax() -> Producer:
             x.block_until_ready()
 
     producer = Producer(
-        "JAX", key=key, known=known, ordinal=ordinal, pointer=pointer, stream=lambda _: _LEGACY, facts=facts,
-        plain=plain, finish=finish, writable=False,
+        "JAX", known=known, ordinal=ordinal, pointer=pointer, stream=lambda _: _LEGACY, facts=facts, plain=plain,
+        finish=finish, writable=False,
     )  # fmt: skip
     return producer
 

@@ -1,7 +1,7 @@
 """The fast path of repeated calls of `reduce_shards`: everything but the arrays' addresses is prepared once and kept.
 
-Each thread keeps calls that it alone makes again, by everything that they depend on. What `quick` does not handle for
-one array, because the driver would have to be asked about it, is not handled here for a shard either.
+Each thread keeps calls that it alone makes again, by everything that they depend on. An array that is not known by
+`known_as`, because the driver would have to be asked about it, is none of a shard that is handled here either.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.calls.options import initial_key
 from lowlevel_reduce.calls.threads import here
+from lowlevel_reduce.calls.views import UNKNOWN, are_of, known_as
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.driver.handle import quietly, within
 from lowlevel_reduce.driver.peers import reaches
@@ -20,7 +21,6 @@ from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.driver.turns import Turn
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.parts.driver_calls import raising
-from lowlevel_reduce.parts.known import Source, key_of, source_of
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.results import Cell
@@ -43,6 +43,9 @@ BOUNDS = {_KEPT: MAX_KEPT}
 _PER_THREAD = 2  # the greatest handle of a default stream
 _LEGACY = 1
 
+PointerOf = Callable[[Any], int]
+"""Returns an array's address, of an array as its key says; raises if the memory was closed."""
+
 
 class _Part:
     """A shard: the launches that make its partials, and how these get into the order of the first stream.
@@ -56,14 +59,14 @@ class _Part:
 
     __slots__ = (
         *("_event", "_chunks", "_memory", "_record", "enter", "fetch", "follow", "handle", "is_near", "join"),
-        *("_to", "source"),
+        *("_to", "pointer_of"),
     )
 
     def __init__(
-        self, source: Source, where: Place, chunks: Prepared, place: Buffer, first: Stream, read: Event
+        self, pointer_of: PointerOf, where: Place, chunks: Prepared, place: Buffer, first: Stream, read: Event
     ) -> None:
         stream = where.stream
-        self.source, self.handle = source, stream.handle
+        self.pointer_of, self.handle = pointer_of, stream.handle
         context = stream.context
         self.enter = raising("cuCtxSetCurrent", context.handle)
         self.is_near = context == first.context
@@ -100,8 +103,8 @@ class _Prepared:
 
     Parameters
     ----------
-    sources, places, made : sequences
-        How each shard is read, where it is reduced, and what makes its partials.
+    pointers, places, made : sequences
+        What returns each shard's address, where it is reduced, and what makes its partials.
     fold : Prepared
         What folds them all.
     sizes : sequence of int
@@ -117,7 +120,7 @@ class _Prepared:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        pointers: Sequence[PointerOf],
         places: Sequence[Place],
         made: Sequence[Prepared],
         fold: Prepared,
@@ -135,9 +138,9 @@ class _Prepared:
         self._read.record(first)
         self._record = raising("cuEventRecord", self._read.handle, first.handle)
         parts, begin = [], self._partials.pointer
-        for source, where, chunks, size in zip(sources, places, made, sizes, strict=True):
+        for pointer_of, where, chunks, size in zip(pointers, places, made, sizes, strict=True):
             place = Buffer.from_pointer(begin, size, context=first.context, owner=self._partials)
-            parts.append(_Part(source, where, chunks, place, first, self._read))
+            parts.append(_Part(pointer_of, where, chunks, place, first, self._read))
             begin += size
         self._parts = parts
         self._remote = [(i, part) for i, part in enumerate(parts) if not part.is_near]
@@ -165,8 +168,8 @@ class _Prepared:
 
     def __call__(self, shards: Sequence[Any]) -> Any:
         """Reduce; return None if that cannot be done here and now, in which case nothing was launched."""
-        addresses = [part.source.address(x, part.handle) for part, x in zip(self._parts, shards, strict=True)]
-        # An address of 0 means that it is not as it was, has no elements, or its library has released the memory.
+        addresses = [part.pointer_of(x) for part, x in zip(self._parts, shards, strict=True)]
+        # An address of 0 means that it has no elements, or that its library has released the memory.
         if not all(addresses):
             return None
         try:
@@ -308,15 +311,15 @@ def offer(
         key = _key(shards, op, given, initial, options)
         if (old := kept.get(key)) is not None and not old.is_over:
             return
-        sources = [source_of(x, here().place_of(stream)) for x, stream in zip(shards, streams, strict=True)]
+        places = [here().place_of(stream) for stream in streams]
+        pointers = [_pointer_of(known, place) for known, place in zip(key[0], places, strict=True)]
     except (TypeError, ValueError, RuntimeError):  # as in `call`
         return
-    known = [source for source in sources if source is not None]
-    if len(known) < len(sources) or any(stream.is_capturing for stream in streams):
+    found = [each for each in pointers if each is not None]
+    if len(found) < len(pointers) or any(stream.is_capturing for stream in streams):
         return
-    places = [here().place_of(stream) for stream in streams]
     try:
-        made = _Prepared(known, places, [chunks for _, chunks in partials], fold, sizes)
+        made = _Prepared(found, places, [chunks for _, chunks in partials], fold, sizes)
     except CudaError as error:
         if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
             raise
@@ -336,15 +339,30 @@ def _key(
     shards: Sequence[Any], op: Any, streams: Sequence[Any] | None, initial: Any, options: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Return what a call depends on; raises if that cannot be known without the driver."""
-    arrays = tuple(key_of(x) for x in shards)
+    arrays = tuple(known_as(x) for x in shards)
+    if UNKNOWN in arrays:
+        raise TypeError("the driver must be asked about the memory of an array")
     if streams is None:
-        # The key of an array of ours has the context's number and a default stream's handle. Of other arrays, it is the
-        # legacy stream of the primary context.
+        # The key of an array has the context's number and a default stream's handle, or says where its library works.
         own = zip(shards, arrays, strict=True)
-        places = tuple(x.stream if kind is DeviceArray and known[1] > _PER_THREAD else None for x, (kind, known) in own)
+        places = tuple(x.stream if known[0] is DeviceArray and known[2] > _PER_THREAD else None for x, known in own)
     else:
         places = tuple(_place(stream) for stream in streams)
     return arrays, places, op, initial_key(initial), options
+
+
+def _pointer_of(known: tuple[Any, ...], place: Place) -> PointerOf | None:
+    """Return what reads addresses of arrays like one of which `known_as` returned this; None if that is not safe.
+
+    It is if their memory is known to be whole, and of the place's context, and their stream is the place's.
+    """
+    if known[2] != place.handle or not are_of(place, known):
+        return None
+    return _own_pointer if known[0] is DeviceArray else known[0].pointer
+
+
+def _own_pointer(x: DeviceArray) -> int:
+    return x._memory.pointer
 
 
 def _place(stream: Any) -> Any:

@@ -505,7 +505,6 @@ def test_the_stream_of_a_known_library_is_followed(order, mine, monkeypatch, han
         theirs = created if handle == "theirs" else Stream.from_handle(handle, context=mine)
         library = Producer(
             "a library",
-            key=lambda x: (0, x.array.dtype, x.array.shape, (4,)),
             known=lambda x: (library, 0, theirs.handle or 1, x.array.dtype, x.array.shape, (4,)),
             ordinal=lambda x: 0,
             pointer=lambda x: x.array.pointer,

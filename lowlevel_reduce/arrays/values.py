@@ -25,6 +25,26 @@ _COMPARED = (*_COMPUTED, list, tuple)  # Python would take a refusal of both sid
 _COMPARISONS = frozenset((operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge))
 
 
+def _operator(function: Callable[[Any, Any], Any], *, reflected: bool = False) -> Any:
+    """Return a method of a value that applies an operator, with the value on the left, or on the right."""
+    taken = _COMPARED if function in _COMPARISONS else _COMPUTED
+
+    def method(mine: Value, other: Any) -> Any:
+        if isinstance(other, Value):
+            other = other._scalar()
+        elif not isinstance(other, taken):
+            if hasattr(other, "__dlpack__") or hasattr(other, "__cuda_array_interface__"):
+                # Python would take a refusal of both sides' == for False.
+                raise TypeError(
+                    f"a DeviceArray and a {type(other).__name__} are not computed with: item() gives the value, and "
+                    "the array's own library makes both its own, as torch.from_dlpack does"
+                )
+            return NotImplemented
+        return function(other, mine._scalar()) if reflected else function(mine._scalar(), other)
+
+    return method
+
+
 class Value:
     """What an array on the device is on the host: conversions, comparisons and arithmetic, which wait for its stream.
 
@@ -100,65 +120,26 @@ class Value:
             )
         return self.numpy().reshape(())[()]
 
-    def __eq__(self, other: object) -> Any:
-        return _applied(operator.eq, self, other)
-
-    def __ne__(self, other: object) -> Any:
-        return _applied(operator.ne, self, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return _applied(operator.lt, self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return _applied(operator.le, self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return _applied(operator.gt, self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return _applied(operator.ge, self, other)
-
-    def __add__(self, other: Any) -> Any:
-        return _applied(operator.add, self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return _applied(operator.add, self, other, reflected=True)
-
-    def __sub__(self, other: Any) -> Any:
-        return _applied(operator.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _applied(operator.sub, self, other, reflected=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return _applied(operator.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _applied(operator.mul, self, other, reflected=True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _applied(operator.truediv, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _applied(operator.truediv, self, other, reflected=True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _applied(operator.floordiv, self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _applied(operator.floordiv, self, other, reflected=True)
-
-    def __mod__(self, other: Any) -> Any:
-        return _applied(operator.mod, self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _applied(operator.mod, self, other, reflected=True)
-
-    def __pow__(self, other: Any) -> Any:
-        return _applied(operator.pow, self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return _applied(operator.pow, self, other, reflected=True)
+    __eq__ = _operator(operator.eq)
+    __ne__ = _operator(operator.ne)
+    __lt__ = _operator(operator.lt)
+    __le__ = _operator(operator.le)
+    __gt__ = _operator(operator.gt)
+    __ge__ = _operator(operator.ge)
+    __add__ = _operator(operator.add)
+    __radd__ = _operator(operator.add, reflected=True)
+    __sub__ = _operator(operator.sub)
+    __rsub__ = _operator(operator.sub, reflected=True)
+    __mul__ = _operator(operator.mul)
+    __rmul__ = _operator(operator.mul, reflected=True)
+    __truediv__ = _operator(operator.truediv)
+    __rtruediv__ = _operator(operator.truediv, reflected=True)
+    __floordiv__ = _operator(operator.floordiv)
+    __rfloordiv__ = _operator(operator.floordiv, reflected=True)
+    __mod__ = _operator(operator.mod)
+    __rmod__ = _operator(operator.mod, reflected=True)
+    __pow__ = _operator(operator.pow)
+    __rpow__ = _operator(operator.pow, reflected=True)
 
     def __neg__(self) -> Any:
         return -self._scalar()
@@ -171,18 +152,3 @@ class Value:
 
     def __round__(self, digits: int | None = None) -> Any:
         return round(self._scalar(), digits)
-
-
-def _applied(function: Callable[[Any, Any], Any], mine: Value, other: Any, *, reflected: bool = False) -> Any:
-    """Return what an operator gives for the value and a number, or an array of the host or with a value of its own."""
-    if isinstance(other, Value):
-        other = other._scalar()
-    elif not isinstance(other, _COMPARED if function in _COMPARISONS else _COMPUTED):
-        if hasattr(other, "__dlpack__") or hasattr(other, "__cuda_array_interface__"):
-            # Python would take a refusal of both sides' == for False.
-            raise TypeError(
-                f"a DeviceArray and a {type(other).__name__} are not computed with: item() gives the value, and the "
-                "array's own library makes both its own, as torch.from_dlpack does"
-            )
-        return NotImplemented
-    return function(other, mine._scalar()) if reflected else function(mine._scalar(), other)

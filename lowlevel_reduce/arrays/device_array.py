@@ -79,17 +79,8 @@ class DeviceArray(Value, Exported):
         if allocator is not None:
             instance(allocator, Allocator, "the allocator")
             return cls(allocator.allocate(size_bytes, stream, what="the result"), resolved, shape, stream)
-        memory = Buffer.allocate_async(size_bytes, stream)
-        return cls.of_memory(memory, resolved, shape, stream, stream.context.id)
-
-    @classmethod
-    def of_memory(
-        cls, memory: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream, home: int
-    ) -> DeviceArray:
-        """Return an array in memory of the context of this number, which it fits, in a fixed stream, unchecked."""
-        self = cls.__new__(cls)
-        self._home, self._memory = home, memory
-        self.dtype, self.shape, self.stream = dtype, shape, stream
+        self = cls(Buffer.allocate_async(size_bytes, stream), resolved, shape, stream)
+        self._home = stream.context.id
         return self
 
     @classmethod

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["Launcher", "Place", "Workspace"]
 
 _LEGACY_HANDLES = (0, 1)
-_PER_THREAD = 2
 
 
 class Launcher:

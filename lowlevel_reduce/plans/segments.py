@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from lowlevel_reduce.plans.mapping import MappedKernel
 from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import segment_blocks, segment_kernel_sources
 from lowlevel_reduce.strategy.whole import HEADER_BYTES, slot_bytes
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["OFFSETS", "WARP_GROUPS", "SegmentedPlan", "segmented_plan"]
 

@@ -195,14 +195,6 @@ class BoundReduction:
             self._twins = self._bound_twins()
         return self._twins
 
-    def again_for(self, source: int, *, in_context: bool = False) -> int:
-        """Launch the only kernel for an array at this address, with the arguments in place; return the driver's code.
-
-        For a caller that has the turn; `in_context` is as for `BoundKernel.prebuilt`.
-        """
-        (kernel,) = self.kernels_for(source)
-        return kernel.again(in_context=in_context)
-
     def _bound_twins(self) -> tuple[BoundKernel, ...]:
         if self.extents.aligned_only:
             raise ValueError(self._only_aligned())
@@ -236,8 +228,6 @@ class BoundReduction:
         """
         self._turn.refuse()
         extents = self.extents
-        if (second is None) == extents.has_second:
-            raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
         source, result, second = _addresses_of(extents, source, result, second)
         if extents.aligned_only and (source & self.mask or (second or 0) & self._second_mask):
             raise ValueError(self._only_aligned())
@@ -296,7 +286,7 @@ class DirectReduction(BoundReduction):
         try:
             slots[0] = source
             slots[1] = result
-            code = self.again_for(source) if source & self.mask else self._launch()
+            code = self.kernels_for(source)[0].again() if source & self.mask else self._launch()
         except (TypeError, ValueError):
             _check_addresses(source=source, result=result)
             raise

@@ -245,8 +245,10 @@ readme = "README.md"
 license = "Apache-2.0"
 requires-python = ">=3.10"
 
+# A .gitignore above the directory for temporary files is none of this wheel's: it could take the packs out.
 [tool.hatch.build.targets.wheel]
 packages = ["{PACKAGE}"]
+ignore-vcs = true
 """,
         encoding="utf-8",
     )

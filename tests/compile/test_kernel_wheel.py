@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -134,6 +135,17 @@ def test_what_was_compiled_is_taken_again(built, tmp_path, monkeypatch):
     monkeypatch.setattr("lowlevel_reduce.compiler.nvrtc.compile_source", lambda *_, **__: pytest.fail("compiled again"))
     kernels = report.wheel.parents[1] / "kernels"
     again = build_wheel(tmp_path, ["sm_90", "sm_80"], PAIRS, kernels_in=kernels)
+    assert again.wheel.read_bytes() == report.wheel.read_bytes()
+
+
+def test_an_ignore_file_above_the_build_takes_nothing_out(built, tmp_path, monkeypatch):
+    report, _ = built
+    monkeypatch.setattr(building, "family", lambda *arguments: family(*arguments)[:SOME])
+    (tmp_path / ".gitignore").write_text("*.pack\n*.json\n")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    kernels = report.wheel.parents[1] / "kernels"
+    again = build_wheel(tmp_path / "dist", ["sm_90", "sm_80"], PAIRS, kernels_in=kernels)
     assert again.wheel.read_bytes() == report.wheel.read_bytes()
 
 

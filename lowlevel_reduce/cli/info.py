@@ -77,7 +77,7 @@ def _installed() -> dict[str, Any]:
         return {"directory": None, "version": None, "unavailable": None, "packs": []}
     packs = [state._asdict() for state in kernels.states()]
     return {
-        "directory": kernels.directory,
+        "directory": kernels.directory or None,
         "version": kernels.version,
         "unavailable": kernels.problem,
         "packs": packs,

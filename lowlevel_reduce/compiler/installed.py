@@ -27,6 +27,8 @@ DISTRIBUTION, PACKAGE = "lowlevel-reduce-kernels", "lowlevel_reduce_kernels"
 SUFFIX = ".pack"
 """What the names of packs end with, after the architecture."""
 
+_NO_LZMA = "cannot be unpacked, since this Python was built without lzma"
+
 
 class PackState(NamedTuple):
     """What a file of the package is: its architecture, kernels and bytes; what is wrong with it, None if nothing is."""
@@ -46,11 +48,14 @@ class InstalledKernels:
         Where they are.
     version : str
         The version of the package.
+    damage : str, optional
+        Why it cannot be imported.
     """
 
-    def __init__(self, directory: str, version: str) -> None:
+    def __init__(self, directory: str, version: str, damage: str | None = None) -> None:
         self.directory = directory
         self.version = version
+        self._damage = damage
         self._packs: dict[str, Pack | None] = {}
         self._told: set[str] = set()
         self._lock = threading.RLock()  # reentrant: a signal handler may need a kernel as well
@@ -58,6 +63,8 @@ class InstalledKernels:
     @property
     def problem(self) -> str | None:
         """Why none of its kernels is used; None if there is no reason."""
+        if self._damage is not None:
+            return f"{DISTRIBUTION} cannot be imported ({self._damage}): reinstall it"
         if self.version == __version__:
             return None
         return (
@@ -74,7 +81,9 @@ class InstalledKernels:
             return pack.load(name)
         except DamagedPackError as error:
             self._tell(f"{pack.path} {error}: reinstall {DISTRIBUTION}")
-            return None
+        except ImportError as error:
+            self._tell(f"{pack.path} {_NO_LZMA}: {error}")
+        return None
 
     def is_spilled(self, name: str, architecture: str) -> bool:
         """Tell whether an entry was left out because its kernel spills; a CacheWarning as for `load`."""
@@ -123,8 +132,10 @@ def installed_kernels() -> InstalledKernels | None:
     # Not importlib.metadata, which takes 30 ms to import. Whoever has no such package pays for the look: 0.1 ms.
     try:
         package = importlib.import_module(PACKAGE)
-    except (ImportError, SyntaxError, ValueError):  # none, or one whose first file is damaged
-        return None
+    except Exception as error:  # noqa: BLE001 - of any kind, by what damage made of its first file
+        if isinstance(error, ModuleNotFoundError) and error.name == PACKAGE:
+            return None
+        return InstalledKernels("", "unknown", f"{type(error).__name__}: {error}")
     file = getattr(package, "__file__", None)
     if file is None:  # a folder of that name that is no package of ours
         return None
@@ -155,4 +166,6 @@ def _state_of(path: str) -> PackState:
         return PackState(architecture, 0, 0, str(error))
     except DamagedPackError as error:
         return PackState(architecture, 0, size, f"{path} {error}")
+    except ImportError as error:
+        return PackState(architecture, 0, size, f"{path} {_NO_LZMA}: {error}")
     return PackState(architecture, len(pack), size, None)

@@ -151,14 +151,33 @@ def test_an_architecture_that_is_not_in_it_is_told_once(package):
     assert len(told) == 1
 
 
-def test_a_folder_of_that_name_or_a_broken_package_is_none(package):
+# What is left of its only line, or was put there.
+@pytest.mark.parametrize("content", ["(", '__version__ = "0.', "__versio", "import no_such_module", "1 / 0", "\0"])
+def test_a_package_that_cannot_be_imported_is_told_once_and_shown_by_info(content, package):
     folder = package()
-    (folder / "__init__.py").write_text("(")
-    assert installed.installed_kernels() is None
-    (folder / "__init__.py").unlink()
-    installed.installed_kernels.cache_clear()
+    (folder / "__init__.py").write_text(content)
+    with pytest.warns(CacheWarning, match=r"lowlevel-reduce-kernels cannot be imported \(.*Error: .*reinstall") as told:
+        missed_twice("sm_90")
+    assert len(told) == 1
+    facts = info._installed()
+    assert (facts["directory"], facts["packs"]) == (None, [])
+    assert "cannot be imported" in facts["unavailable"]
+
+
+def test_a_folder_of_that_name_is_none(package):
+    (package() / "__init__.py").unlink()
     assert installed.installed_kernels() is None
     assert info._installed() == {"directory": None, "version": None, "unavailable": None, "packs": []}
+
+
+def test_a_python_without_lzma_is_told_once_and_shown_by_info(package, monkeypatch):
+    package()
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    with pytest.warns(CacheWarning, match="this Python was built without lzma") as told:
+        missed_twice("sm_90")
+    assert len(told) == 1
+    (pack,) = info._installed()["packs"]
+    assert "without lzma" in pack["problem"]
 
 
 def test_info_counts_what_is_there(package):

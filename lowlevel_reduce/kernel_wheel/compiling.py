@@ -1,8 +1,8 @@
 """Kernels compiled in processes beside each other, into a directory: threads of one process share NVRTC's locks.
 
 Four kernels take two threads 0.65 of the time that they take one (benchmarks/NOTES.md, "What a compilation consists
-of"), and a wheel has thousands. Each process is this module run by the interpreter: it reads one kernel a line, as
-JSON, and answers each with a line. What calls this may be any program, so the processes import nothing of it.
+of"), and a wheel has thousands. Each process runs `serve` of this module: it reads one kernel a line, as JSON, and
+answers each with a line. What calls this may be any program, so the processes import nothing of it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 
-__all__ = ["compile_beside", "is_compiled"]
+__all__ = ["compile_beside", "is_compiled", "serve"]
 
 _DONE, _FAILED = "done\n", "failed\n"
+
+# The interpreter puts the working directory first, whose json.py or other version of this package is none of ours.
+_PROGRAM = f"import sys; sys.path[:] = filter(None, sys.path); from {__name__} import serve; serve(sys.argv[1])"
 
 Job = tuple[KernelSource, str]
 """A kernel, and the architecture that it is compiled for."""
@@ -95,7 +98,7 @@ def _process(directory: DiskCache) -> Iterator[tuple[subprocess.Popen[str], IO[s
     """Start a process that compiles into a directory, and end it; yields it with the file that has its messages."""
     package = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "lowlevel_reduce.kernel_wheel.compiling", str(directory.directory)]
+    command = [sys.executable, "-c", _PROGRAM, str(directory.directory)]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         try:
             process = subprocess.Popen(  # noqa: S603 - our own
@@ -134,7 +137,7 @@ def _answer(process: subprocess.Popen[str], said: IO[str], source: KernelSource,
         raise ReduceError(f"a process that compiled {source.entry} for {architecture} ended with {code}: {words}")
 
 
-def _serve(directory: str) -> None:
+def serve(directory: str) -> None:
     """Compile what each line of the standard input asks for, and answer each."""
     into = prebuilt_at(directory)
     for line in sys.stdin:
@@ -147,7 +150,3 @@ def _serve(directory: str) -> None:
             answer = _FAILED  # the process that asked compiles it again, and so meets the error with its type
         sys.stdout.write(answer)
         sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    _serve(sys.argv[1])

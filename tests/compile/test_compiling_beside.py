@@ -58,6 +58,15 @@ def test_a_process_that_ends_is_told_with_its_last_words(tmp_path, monkeypatch):
         compile_beside([(kernel("one", 1), "sm_90")], directory, lambda: None, most=1)
 
 
+@pytest.mark.parametrize("name", ["json", "lowlevel_reduce"])
+def test_modules_in_the_working_directory_are_not_imported(name, tmp_path, monkeypatch):
+    (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the working directory')\n")
+    monkeypatch.chdir(tmp_path)
+    directory = prebuilt_at(str(tmp_path / "kernels"))
+    compile_beside([(kernel("one", 1), "sm_90")], directory, lambda: None, most=1)
+    assert is_compiled(kernel("one", 1), "sm_90", directory)
+
+
 def test_no_process_is_started_for_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
     compile_beside([], prebuilt_at(str(tmp_path)), lambda: pytest.fail("of no kernel"), most=4)

@@ -13,12 +13,13 @@ from lowlevel_reduce.cli.sass import Line
 
 __all__ = ["Listing", "around", "as_objects", "differences", "render"]
 
+_LABEL = re.compile(r"((?:\$L_|\.L_x_)\w+)")
 # What stands in PTX and in machine code; the group is what gets the style.
 _STYLES = (
     (re.compile(r"(?<![\w.$%])(0[xdf][0-9a-fA-F]+|\d+)\b"), "magenta"),
     (re.compile(r"(%\w+(?:\.\w+)?|\bU?(?:R|P)(?:\d+|Z|T)\b)"), "cyan"),
     (re.compile(r"^\s*(?:@!?%?\w+\s+)?([A-Za-z][\w.:]*)(?=[\s;])"), "bold"),
-    (re.compile(r"((?:\$L_|\.L_x_)\w+)"), "yellow"),
+    (_LABEL, "yellow"),
     (re.compile(r"^\s*(\.\w+)"), "blue"),
     (re.compile(r"(//.*)$"), "dim"),
 )
@@ -89,15 +90,18 @@ def render(listing: Listing) -> Iterator[Text]:
 
 
 def differences(before: Listing, after: Listing) -> Iterator[Text]:
-    """Yield how two listings differ, as ``diff -u`` does; addresses are shown and not compared.
+    """Yield how two listings differ, as ``diff -u`` does; addresses and labels are shown and not compared.
 
-    Of lines that are in both, those of `after` are shown. If there is no difference, one line says so.
+    Labels are compared where nothing else differs. Of lines that are in both, those of `after` are shown. If there is
+    no difference, one line says so.
     """
     yield Text(f"--- {before.title}", "bold")
     yield Text(f"+++ {after.title}", "bold")
-    matcher = SequenceMatcher(
-        None, [line.text for line in before.lines], [line.text for line in after.lines], autojunk=False
-    )
+    # Labels are counted through the kernel, so one more or less would make every later one differ.
+    old, new = ([_LABEL.sub("label", line.text) for line in listing.lines] for listing in (before, after))
+    if old == new:  # but where all else is the same, a branch may go elsewhere
+        old, new = ([line.text for line in listing.lines] for listing in (before, after))
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
     groups = list(matcher.get_grouped_opcodes(_CONTEXT))
     if not groups:
         yield Text(f"the same {len(after.lines)} lines")

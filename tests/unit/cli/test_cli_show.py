@@ -274,6 +274,19 @@ def test_differences_show_addresses_and_do_not_compare_them():
     assert [line.plain for line in code.differences(listing("a", "X"), listing("b", "X"))][2:] == ["the same 1 lines"]
 
 
+def test_differences_do_not_compare_labels_where_anything_else_differs():
+    def differences(*texts):
+        listings = [code.Listing("one", [sass.Line(line) for line in text.split(",")], "04x") for text in texts]
+        return [line.plain for line in code.differences(*listings) if line.plain[0] in "-+"][2:]
+
+    jumps = "BRA `(.L_x_{0}),.L_x_{0}:,A,@P0 bra $L__BB0_{0},$L__BB0_{0}:"
+    assert differences(f"X,{jumps.format(4)}", f"{jumps.format(3)},Y") == ["-X", "+Y"]
+    assert differences("BRA `(.L_x_1),.L_x_1:,.L_x_2:", "BRA `(.L_x_2),.L_x_1:,.L_x_2:") == [
+        "-BRA `(.L_x_1)",
+        "+BRA `(.L_x_2)",
+    ]
+
+
 PTX = """\
 // a comment
 .version 8.8

@@ -120,15 +120,15 @@ def compile_program(
         If the directory of the cache or of prebuilt kernels is not safe to use, or `into` cannot be written. If the
         cache cannot be, that is a CacheWarning, once for each directory, and the code is kept for this process.
     """
-    cache, prebuilt = open_cache(), open_prebuilt() if into is None else into
+    prebuilt = open_prebuilt() if into is None else into
     job, shipped, cached = _looked_up(
-        program, architecture, output, tree, prebuilt=prebuilt, cache=cache, installed=into is None
+        program, architecture, output, tree, prebuilt=prebuilt, cached=True, installed=into is None
     )
     if shipped is not None:
         return shipped
     if into is None:
         with _told_what_is_prebuilt(job, prebuilt):
-            return cached or _compile(job, cache)
+            return cached or _compile(job, open_cache())
     cubin = cached or _compile(job, None)
     into.store(_entry_name(job, None), _encode(cubin), cubin.data)
     return cubin
@@ -136,7 +136,7 @@ def compile_program(
 
 def stored_in(directory: DiskCache, program: Program, architecture: str) -> Cubin | None:
     """Return what a directory of prebuilt kernels has of a program for an architecture; None if that is nothing."""
-    return _looked_up(program, architecture, "cubin", None, prebuilt=directory, cache=None, installed=False)[1]
+    return _looked_up(program, architecture, "cubin", None, prebuilt=directory, cached=False, installed=False)[1]
 
 
 def is_known_to_spill(program: Program, architecture: str) -> bool:
@@ -169,9 +169,9 @@ def compile_many(
     ReduceError
         What `compile_program` raises, for the first request that fails; requests not yet begun are dropped.
     """
-    cache, prebuilt = open_cache(), open_prebuilt()
+    prebuilt = open_prebuilt()
     found = {
-        request: _looked_up(*request, output, tree, prebuilt=prebuilt, cache=cache, installed=True)
+        request: _looked_up(*request, output, tree, prebuilt=prebuilt, cached=True, installed=True)
         for request in dict.fromkeys(requests)
     }
     jobs = {request: job for request, (job, *_) in found.items()}
@@ -180,6 +180,7 @@ def compile_many(
     if missing:
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms, and a warm process needs no threads
 
+        cache = open_cache()
         nvrtc.load()  # once, before the threads: a missing compiler is then one error, not one per thread
         with ThreadPoolExecutor(thread_name_prefix="nvrtc") as pool:
             done.update(zip(missing, pool.map(lambda request: _compile(jobs[request], cache), missing), strict=True))
@@ -235,7 +236,7 @@ def _looked_up(
     tree: SourceTree | None,
     *,
     prebuilt: DiskCache | None,
-    cache: DiskCache | None,
+    cached: bool,
     installed: bool,
 ) -> tuple[_Job, Cubin | None, Cubin | None]:
     """Return the job, what is shipped of it and what is cached: with headers' texts if neither is anything."""
@@ -245,7 +246,8 @@ def _looked_up(
         if shipped is not None:
             return job, shipped, None
         with contextlib.suppress(NoCompilerError):  # compiling meets it again, after what is wrong with the source
-            return job, None, _from_cache(job, cache)
+            # Opened no earlier: who has no home for a cache has what is shipped all the same.
+            return job, None, _from_cache(job, open_cache() if cached else None)
         return job, None, None
 
     likely = found(_likely_job(program, architecture, output, tree))

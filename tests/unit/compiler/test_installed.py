@@ -19,7 +19,7 @@ from lowlevel_reduce.compiler import (
 )
 from lowlevel_reduce.compiler.cache import encode_entry
 from lowlevel_reduce.compiler.pack import PackedEntry, packed
-from lowlevel_reduce.errors import CacheWarning, ReduceError
+from lowlevel_reduce.errors import CacheError, CacheWarning, ReduceError
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 from lowlevel_reduce.version import __version__
@@ -114,6 +114,19 @@ def test_it_comes_before_the_cache(package, tmp_path, monkeypatch):
     held = compile_program(ONE, "sm_90")
     open_cache().store(name, program._encode(held), b"another")
     assert compile_program(ONE, "sm_90").data == b"the cubin of one"
+
+
+def test_who_has_no_place_for_a_cache_takes_what_is_installed(package, monkeypatch):
+    def open_cache():
+        raise CacheError("HOME is not set")
+
+    package()
+    monkeypatch.setattr(program, "open_cache", open_cache)
+    assert compile_program(ONE, "sm_90").from_cache
+    assert [cubin.from_cache for cubin in compile_many([(ONE, "sm_90")])] == [True]
+    for requested in (lambda: compile_program(TWO, "sm_90"), lambda: compile_many([(TWO, "sm_90")])):
+        with pytest.raises(CacheError, match="HOME"):
+            requested()
 
 
 def test_a_simulated_device_takes_nothing_of_it(package):

@@ -181,7 +181,8 @@ def ladder(
             launched = LaunchOptions(block=block, per_thread=per_thread, grid=grid, shared_bytes=shared,
                                     cluster=cluster, cooperative=cooperative, result=result)  # fmt: skip
             wanted = own.Wanted(source, entry, then, signature, beside, launched, n, repeat)
-            own.check(rungs=rungs, system=system, plot=plot, report=report)
+            command.refuse("is of the ladder's rungs: not with --source, which has --beside", rungs=rungs,
+                           system=system, plot=plot, report=report, dtype=dtype.value != "float32")  # fmt: skip
             with open_session(device) as session:
                 _say_where(session, as_json=as_json)
                 right = own.run(wanted, session, as_json=as_json)
@@ -189,6 +190,9 @@ def ladder(
             raise typer.Exit(WRONG_RESULT)
         return
     with clean_errors():
+        command.refuse("goes with --source", entry=entry, beside=beside, then=then, signature=signature,
+                       grid=grid is not None, shared=shared is not None, per_thread=per_thread != 1,
+                       cluster=cluster != 1, cooperative=cooperative, result=result != "auto")  # fmt: skip
         chosen = select(system, rungs or ())
         files = command.Files(plot, report)
         files.check()

@@ -16,7 +16,7 @@ from lowlevel_reduce.cli.tables import faults, source_b, system_table
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.ladder import Rung
 
-__all__ = ["Files", "able", "complete", "run"]
+__all__ = ["Files", "able", "complete", "refuse", "run"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,19 @@ class Files:
             pictures.save(pictures.of_session(results, session), self.plot)
         if self.report:
             self.report.write_text(report.page(results, options, session), encoding="utf-8")
+
+
+def refuse(why: str, **given: object) -> None:
+    """Refuse options, by name, that are given and would be passed over.
+
+    Raises
+    ------
+    ValueError
+        If one of them is true; the message says why.
+    """
+    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if names:
+        raise ValueError(f"{', '.join(names)} {why}")
 
 
 def complete(n: int | None, dtype: str, block: int, repeat: int, session: Session) -> Options:

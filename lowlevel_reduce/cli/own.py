@@ -20,7 +20,7 @@ from lowlevel_reduce.ladder import run as run_rungs
 from lowlevel_reduce.workbench import Examined, Finding, LaunchOptions, OwnKernel, OwnSource, examine, read_source
 from lowlevel_reduce.workbench.examine import time_us
 
-__all__ = ["EXAMINED_N", "TIMED_N", "Wanted", "check", "nearest", "run"]
+__all__ = ["EXAMINED_N", "TIMED_N", "Wanted", "nearest", "run"]
 
 EXAMINED_N = 4099
 """Elements that a kernel is examined over on the simulator: several blocks, and a rest that no vector divides."""
@@ -225,16 +225,3 @@ def _as_objects(found: Examined, beside: Record | None, times: Mapping[str, _Tim
         "beside": None if beside is None else beside.as_dict(),
         "times": {name: asdict(time) for name, time in times.items()} or None,
     }
-
-
-def check(**others: object) -> None:
-    """Refuse options of the ladder's own rungs, given by name, together with ``--source``.
-
-    Raises
-    ------
-    ValueError
-        If one is given.
-    """
-    given = [f"--{name}" for name, value in others.items() if value]
-    if given:
-        raise ValueError(f"{', '.join(given)} is of the ladder's rungs: not with --source, which has --beside")

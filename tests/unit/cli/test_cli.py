@@ -19,6 +19,8 @@ from lowlevel_reduce.cli import app, attributes, output, rungs, session, tables
 from lowlevel_reduce.cli import reduce as reduce_command
 from lowlevel_reduce.driver import Context, Stream
 
+NOT_WITH_SOURCE = "is of the ladder's rungs: not with --source, which has --beside\n"
+
 
 def run(*arguments):
     return CliRunner().invoke(app.app, [str(argument) for argument in arguments])
@@ -238,6 +240,12 @@ def test_rungs_are_chosen_in_the_ladders_order(system, names, expected):
         (["--system", "e", "--rungs", "fast"], "ValueError: no rung 'fast' in system E; there are race, tree\n"),
         (["--plot", "x.gif"], "ValueError: x.gif ends in none of .png, .svg\n"),
         (["--report", "x.pdf"], "ValueError: x.pdf ends in none of .html, .htm\n"),
+        (["--grid", "0", "--then", "k"], "ValueError: --then, --grid goes with --source\n"),
+        (["--per-thread", "4"], "ValueError: --per-thread goes with --source\n"),
+        (
+            ["--source", "k.cu", "--dtype", "float16", "--rungs", "slow"],
+            "ValueError: --rungs, --dtype " + NOT_WITH_SOURCE,
+        ),
         (["--plot", "no/where/x.png"], "FileNotFoundError: there is no directory no/where\n"),
     ],
 )

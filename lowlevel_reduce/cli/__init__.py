@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 __all__ = ["main"]
@@ -31,8 +32,16 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         print(f'the command line needs {missing}: pip install "lowlevel-reduce[cli]"', file=sys.stderr)
         return 2
+    _replace_what_cannot_be_encoded()
     try:
         app(arguments, prog_name="python -m lowlevel_reduce")
     except SystemExit as end:  # typer always ends by it
         return end.code if isinstance(end.code, int) else 0
     return 0
+
+
+def _replace_what_cannot_be_encoded() -> None:
+    """Write ? for a sign that the output's encoding lacks, as of µ and dashes in ASCII, rather than nothing at all."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")

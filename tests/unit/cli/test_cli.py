@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -62,6 +63,19 @@ def on_a_gpu(monkeypatch, ladder):
 def row(text, name):
     (found,) = [line.split() for line in text.splitlines() if line.split()[:1] == [name]]
     return found
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_what_the_output_has_no_sign_for_is_a_question_mark(monkeypatch, encoding):
+    monkeypatch.setenv(compiler.cache.VARIABLE, os.fsdecode(b"/no/where/\xff"))
+    written, errors = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", written)
+    monkeypatch.setattr(sys, "stderr", errors)
+    assert cli.main(["info"]) == 0
+    written.flush()
+    text = written.buffer.getvalue().decode(encoding)
+    assert "/no/where/?" in text
+    assert re.search(r"installed kernels +[?–]", text)
 
 
 # -- extras -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.workbench.examine import Examined, examine
 from lowlevel_reduce.workbench.exercises import Exercise, N, exercise
 from lowlevel_reduce.workbench.findings import Finding, code_of
-from lowlevel_reduce.workbench.program import OwnSource, read_source
+from lowlevel_reduce.workbench.program import OwnSource, read_source, text_of
 
 __all__ = ["Checked", "Missed", "answer_of", "check", "number_of"]
 
@@ -117,7 +117,7 @@ def check(path: Path, number: int | None = None) -> Checked:
     ReduceError, CompileError, UnsupportedError, OSError
         If it is no exercise, or cannot be read, compiled or launched.
     """
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     asked = exercise(number_of(text, path) if number is None else number)
     source = read_source(path, _ARCHITECTURE)
     kernel = source.kernel(asked.entry)

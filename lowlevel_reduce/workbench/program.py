@@ -13,7 +13,7 @@ from lowlevel_reduce.compiler.sources import SourceTree, source_root
 from lowlevel_reduce.errors import CompileError, UnsupportedError
 from lowlevel_reduce.workbench.convention import Convention, base_name, convention_of, declared_types, mangled_types
 
-__all__ = ["OPTIONS", "OwnKernel", "OwnSource", "read_source"]
+__all__ = ["OPTIONS", "OwnKernel", "OwnSource", "read_source", "text_of"]
 
 OPTIONS = ("-lineinfo",)
 """The line table, and otherwise the compiler's defaults, which are nvcc's: products and sums may be fused."""
@@ -127,13 +127,13 @@ def read_source(path: Path, architecture: str, *, output: str = "ptx", options: 
     Raises
     ------
     UnsupportedError
-        If the file is neither, or PTX for a GPU.
+        If the file is neither, PTX for a GPU, or not in UTF-8.
     CompileError, OSError
         If it does not compile, or cannot be read.
     """
     if path.suffix not in (".cu", ".ptx"):
         raise UnsupportedError(f"{path} is neither CUDA C++ (.cu) nor PTX (.ptx)")
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     if path.suffix == ".ptx":
         if output != "ptx":
             raise UnsupportedError(f"{path} is PTX, which runs on the simulator: --device simulator")
@@ -147,6 +147,14 @@ def read_source(path: Path, architecture: str, *, output: str = "ptx", options: 
         hint = f" {_HINT}" if re.search(r"is not a header|could not open source|<<<|main", str(error)) else ""
         raise CompileError(path.name, f"{error.log}{hint}", error.file, error.line, error.source_line) from None
     return OwnSource(path, text, cubin.data, cubin.names)
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file; raises UnsupportedError, which names the file, if it is not in UTF-8, or OSError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UnsupportedError(f"{path} is not text in UTF-8, also in its comments: {error}") from None
 
 
 def _refuse_templates(path: Path, text: str, error: CompileError) -> None:

@@ -14,6 +14,7 @@ from lowlevel_reduce.driver import Context, Graph
 from lowlevel_reduce.ladder import RUNGS, run
 from lowlevel_reduce.simulator.machine.control.counters import Counters
 from lowlevel_reduce.workbench import LaunchOptions, Place, examine, read_source, time_us
+from lowlevel_reduce.workbench.checking import check
 from lowlevel_reduce.workbench.examine import made_up
 from lowlevel_reduce.workbench.launching import ready
 
@@ -234,6 +235,15 @@ def test_sources_that_cannot_be_taken(tmp_path, text, error, words):
         read_source(written(tmp_path, text), "sm_90")
     with pytest.raises(UnsupportedError, match="neither CUDA"):
         read_source(written(tmp_path, text, "mine.txt"), "sm_90")
+
+
+@pytest.mark.parametrize("name", ["mine.cu", "mine.ptx"])
+def test_a_source_that_is_not_in_utf8_is_named(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes("// größer\n".encode("latin-1"))
+    for read in (lambda: read_source(path, "sm_90"), lambda: check(path)):
+        with pytest.raises(UnsupportedError, match=f"{name} is not text in UTF-8.*0xf6"):
+            read()
 
 
 def test_the_command(tmp_path):

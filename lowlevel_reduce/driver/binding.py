@@ -271,7 +271,7 @@ def selected() -> Implementation:
         with _registry_lock:
             chosen = _selected
             if chosen is None:
-                chosen = _selected = _implementation(os.environ.get(VARIABLE) or "cuda")
+                chosen = _selected = _implementation(os.environ.get(VARIABLE) or "cuda", f"{VARIABLE}: ")
     return chosen
 
 
@@ -363,10 +363,11 @@ def why_unavailable() -> str | None:
     return None if count else _NO_DRIVER["CUDA_ERROR_NO_DEVICE"]
 
 
-def _implementation(name: str) -> Implementation:
+def _implementation(name: str, named_by: str = "") -> Implementation:
     if name not in _made:
         if name not in _factories:
-            raise ValueError(f"no driver is registered as {name!r}; registered: {', '.join(sorted(_factories))}")
+            known = ", ".join(sorted(_factories))
+            raise ValueError(f"{named_by}no driver is registered as {name!r}; registered: {known}")
         _made[name] = Implementation(name, _factories[name]())
     return _made[name]
 

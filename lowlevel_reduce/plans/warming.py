@@ -129,7 +129,7 @@ def warm_up(
 
 def is_asked_for() -> bool:
     """Return whether the environment asks that a family's first kernel brings the others."""
-    return os.environ.get(VARIABLE, "").lower() not in ("", "0", "off")
+    return os.environ.get(VARIABLE, "").lower() not in ("", "0", "off", "no", "false")
 
 
 def follow(request: Request | Resolved, context: Context) -> None:

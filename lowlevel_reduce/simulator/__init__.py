@@ -126,7 +126,11 @@ def counters_table() -> str:
 
 def by_environment() -> SimulatedDriver:
     """Return a fresh driver of the device that the environment names, by default an H200."""
-    driver = _drivers[_NAME] = SimulatedDriver(by_name(os.environ.get(DEVICE_VARIABLE) or "H200"))
+    try:
+        device = by_name(os.environ.get(DEVICE_VARIABLE) or "H200")
+    except ValueError as error:
+        raise ValueError(f"{DEVICE_VARIABLE}: {error}") from None
+    driver = _drivers[_NAME] = SimulatedDriver(device)
     return driver
 
 

@@ -201,7 +201,7 @@ def choose(
     row = _fastest(leaves, facts)
     name = strategy or row.name
     if name not in STRATEGIES:
-        raise ValueError(f"there is no strategy {shown(name)}; there is {', '.join(STRATEGIES)}")
+        raise ValueError(f"there is no strategy {shown(name)} for whole arrays; there is {', '.join(STRATEGIES)}")
     warps = _warps(block_threads, name, facts) or _default_warps(name, leaves, row, facts, wide_accumulator)
     blocks_per_cluster = cluster if cluster is not None else _default_cluster(name, leaves, warps, row)
     check_cluster(name, blocks_per_cluster, facts, ("cluster", "tiles"))

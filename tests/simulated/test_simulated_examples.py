@@ -45,7 +45,8 @@ def test_a_driver_that_does_not_exist_is_one_line(monkeypatch):
     monkeypatch.setenv("LOWLEVEL_REDUCE_DRIVER", "nosuch")
     done = run("--n", "5000")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == ["ValueError: no driver is registered as 'nosuch'; registered: cuda, simulator"]
+    words = "LOWLEVEL_REDUCE_DRIVER: no driver is registered as 'nosuch'; registered: cuda, simulator"
+    assert done.stderr.splitlines() == [f"ValueError: {words}"]
 
 
 @pytest.mark.skipif(driver.available(), reason="there is a driver: tests/gpu runs the examples on it")

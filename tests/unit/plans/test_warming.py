@@ -102,7 +102,9 @@ def test_what_makes_no_sense_is_refused_at_once(arguments, options, error, loade
     assert not loaded
 
 
-@pytest.mark.parametrize(("value", "asked"), [(None, False), ("", False), ("0", False), ("off", False), ("1", True)])
+@pytest.mark.parametrize(
+    ("value", "asked"), [*((off, False) for off in (None, "", "0", "off", "False", "no")), ("1", True)]
+)
 def test_the_variable_brings_the_rest_of_a_family_once(value, asked, loaded, monkeypatch):
     monkeypatch.delenv(warming.VARIABLE, raising=False)
     if value is not None:

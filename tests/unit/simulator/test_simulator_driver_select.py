@@ -68,6 +68,12 @@ def test_the_environment_names_the_device(monkeypatch):
         assert Device(0).architecture == "sm_89"
         assert simulator.selected().device.key == "RTX 4090"
     binding.register("simulator", simulator.by_environment)
+    monkeypatch.setenv(simulator.DEVICE_VARIABLE, "H300")
+    with (
+        pytest.raises(ValueError, match="LOWLEVEL_REDUCE_SIMULATED_DEVICE: no device 'H300'"),
+        binding.use("simulator"),
+    ):
+        pass
     monkeypatch.delenv(simulator.DEVICE_VARIABLE)
     with binding.use("simulator"):
         assert Device(0).architecture == "sm_90"

@@ -151,7 +151,7 @@ def prebuild(
     TypeError, ValueError, UnsupportedError
         As `lowlevel_reduce.plan`; or if `into` is not a path.
     CompileError, NoCompilerError, CacheError
-        If a kernel cannot be compiled or stored, or if the cache is off and no directory is given.
+        If a kernel cannot be compiled or stored, also in the cache, or if that is off and no directory is given.
     NoDriverError
         If there is neither a target nor a GPU.
     """
@@ -221,7 +221,7 @@ def build_kernels(
         If `into` is not a path.
     ReduceError
         What `loading.compile_kernel` raises, for the first kernel that fails; kernels not yet begun are not compiled.
-        CacheError if the cache is off and no directory is given.
+        CacheError if no directory is given and the cache is off or cannot be written.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms that only this needs
 
@@ -237,10 +237,14 @@ def build_kernels(
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="prebuild") as pool:
         futures = [pool.submit(build, source) for source in sources]
         try:
-            return tuple(future.result() for future in futures)
+            built = tuple(future.result() for future in futures)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    cache = open_cache() if directory is None else None
+    if cache is not None:  # what a call need not mind is what this was for
+        cache.check_kept()
+    return built
 
 
 def _directory(into: str | os.PathLike[str] | None) -> DiskCache | None:

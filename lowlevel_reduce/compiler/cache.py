@@ -188,6 +188,15 @@ class DiskCache:
         else:
             _unwritten.pop((self.directory, name), None)
 
+    def check_kept(self) -> None:
+        """Raise CacheError if any entry is kept for this process alone, because it could not be written."""
+        count = sum(directory == self.directory for directory, _ in list(_unwritten))
+        if count:
+            raise CacheError(
+                f"{count} kernels could not be written to the {self._use.what} in {self.directory}, and go with this "
+                f"process. {self._use.if_unwritable}"
+            )
+
     def entries(self) -> list[Entry]:
         """List the entries, the least recently used first."""
         found = [Entry(item.name, info.st_size, info.st_mtime) for item, info in self._files(_ENTRY_NAME)]

@@ -59,6 +59,19 @@ def test_a_process_without_a_compiler_runs_what_is_prebuilt(prebuilt, without_nv
         assert part in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore::lowlevel_reduce.CacheWarning")
+def test_a_cache_that_cannot_be_written_is_an_error_where_nothing_else_is_asked_for(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    source = KernelSource("one", ONE.source)
+    assert not compile_kernel(source, "sm_90").from_cache, "a call goes on"
+    for _ in range(2):
+        with pytest.raises(lr.CacheError, match="1 kernels could not be written"):
+            build_kernels([source], H200)
+    monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path / "cache"))
+    assert [kernel.compiled for kernel in build_kernels([source], H200)] == [True]
+
+
 def test_without_a_directory_a_missing_compiler_is_told_as_ever(without_nvrtc):
     without_nvrtc()
     with pytest.raises(NoCompilerError, match=r"\Athere is no NVRTC\Z"):

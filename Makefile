@@ -52,10 +52,11 @@ test-mpi: .venv-mpi/installed
 	.venv-mpi/bin/python -m pytest tests/with_mpi $(ARGS)
 
 # The wheel of compiled kernels, in dist: of the operators, types and architectures of lowlevel_reduce/kernel_wheel/choice.py.
-# As many processes as there are processors compile it; what they made is kept in .cache/kernels, so that a build that was
-# stopped goes on.
+# As many processes as there are processors compile it; what they made is kept in .cache, so that a build that was stopped
+# goes on.
 kernels: $(VENV)/installed
-	$(RUN) -m lowlevel_reduce prebuild --wheel dist --into .cache/kernels $(ARGS)
+	$(RUN) -m lowlevel_reduce prebuild --wheel dist --into .cache/kernels-cu$(CUDA) $(ARGS)
+
 # The site, into build/site; a warning is an error, and so is a link or an anchor that leads nowhere.
 docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet

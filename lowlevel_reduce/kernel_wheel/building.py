@@ -104,7 +104,7 @@ def build_wheel(
     ValueError, UnsupportedError
         If an architecture or a type is none that kernels are compiled for, or nothing was chosen.
     ReduceError
-        If hatchling, which builds the wheel, is not installed or fails.
+        If hatchling, which builds the wheel, is not installed or fails, or `kernels_in` has another NVRTC's kernels.
     CompileError, NoCompilerError, CacheError, OSError
         If a kernel cannot be compiled or stored.
     """

@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any, cast
 
-from lowlevel_reduce.compiler import DiskCache, Program, prebuilt_at, stored_in
+from lowlevel_reduce.compiler import DiskCache, Program, prebuilt_at, stored_in, version
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
@@ -36,11 +36,22 @@ Job = tuple[KernelSource, str]
 
 
 def is_compiled(source: KernelSource, architecture: str, directory: DiskCache) -> bool:
-    """Tell whether a directory has all that `loading.compile_kernel` asks for: a kernel and every attempt before it."""
+    """Tell whether a directory has all that `loading.compile_kernel` asks for: a kernel and every attempt before it.
+
+    Raises
+    ------
+    ReduceError
+        If they are another compiler's: names of prebuilt kernels do not tell, and a wheel is of one compiler.
+    """
     for text in (source.text, *source.spare):
         cubin = stored_in(directory, Program(source.entry, text, options=OPTIONS), architecture)
         if cubin is None:
             return False
+        if cubin.nvrtc_version != version():
+            theirs, ours = (".".join(map(str, each)) for each in (cubin.nvrtc_version, version()))
+            raise ReduceError(
+                f"{directory.directory} has kernels of NVRTC {theirs}, and this is {ours}: name another directory"
+            )
         if not cubin.kernels[source.entry].spill_store_bytes:
             return True
     return True

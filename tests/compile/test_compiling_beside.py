@@ -6,6 +6,7 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.compiler import prebuilt_at
+from lowlevel_reduce.kernel_wheel import compiling
 from lowlevel_reduce.kernel_wheel.compiling import compile_beside, is_compiled
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.stubs import KernelSource
@@ -43,6 +44,15 @@ def test_every_attempt_before_the_one_that_counts_must_be_there(tmp_path):
     assert not is_compiled(source, "sm_90", directory), "the first attempt alone"
     compile_beside([(source, "sm_90")], directory, lambda: None, most=4)
     assert is_compiled(source, "sm_90", directory)
+
+
+def test_what_another_compiler_made_is_refused(tmp_path, monkeypatch):
+    directory = prebuilt_at(str(tmp_path))
+    compile_kernel(kernel("one", 1), "sm_90", into=directory)
+    monkeypatch.setattr(compiling, "version", lambda: (99, 1))
+    with pytest.raises(lr.ReduceError, match=r"kernels of NVRTC 1\d\.\d, and this is 99\.1: name another directory"):
+        is_compiled(kernel("one", 1), "sm_90", directory)
+    assert not is_compiled(kernel("two", 2), "sm_90", directory)
 
 
 def test_a_process_that_ends_is_told_with_its_last_words(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.table import Table
@@ -27,8 +28,8 @@ def gather() -> dict[str, Any]:
             "unavailable": missing,
         },
         "nvrtc": _nvrtc(),
-        "cache": _cache(),
-        "prebuilt": _prebuilt(),
+        "cache": _directory(compiler.open_cache),
+        "prebuilt": _directory(compiler.open_prebuilt),
         "kernels": _installed(),
         "devices": [] if missing else [_device(device) for device in lr.Device.all()],
     }
@@ -42,31 +43,22 @@ def _nvrtc() -> dict[str, Any]:
     return {"version": "{}.{}".format(*version), "architectures": list(architectures), "unavailable": None}
 
 
-def _cache() -> dict[str, Any]:
-    cache = compiler.open_cache()
-    if cache is None:
-        return {"directory": None, "entries": 0, "bytes": 0, "limit_bytes": 0}
-    entries = cache.entries()
-    return {
-        "directory": cache.directory,
-        "entries": len(entries),
-        "bytes": sum(entry.size_bytes for entry in entries),
-        "limit_bytes": cache.limit_bytes,
-    }
-
-
-def _prebuilt() -> dict[str, Any]:
+def _directory(opened: Callable[[], compiler.DiskCache | None]) -> dict[str, Any]:
+    """Return what a directory of compiled kernels has; without one, or where it is of no use, nothing."""
+    found: dict[str, Any] = {"directory": None, "entries": 0, "bytes": 0, "limit_bytes": None, "unavailable": None}
     try:
-        directory = compiler.open_prebuilt()
+        directory = opened()
+        if directory is None:
+            return found
+        directory.check()
     except CacheError as error:
-        return {"directory": None, "entries": 0, "bytes": 0, "unavailable": str(error)}
-    if directory is None:
-        return {"directory": None, "entries": 0, "bytes": 0, "unavailable": None}
-    return {
+        return found | {"unavailable": str(error)}
+    sizes = [entry.size_bytes for entry in directory.entries()]
+    return found | {
         "directory": directory.directory,
-        "entries": len(directory.entries()),
-        "bytes": directory.size_bytes,
-        "unavailable": None,
+        "entries": len(sizes),
+        "bytes": sum(sizes),
+        "limit_bytes": directory.limit_bytes,
     }
 
 
@@ -118,7 +110,7 @@ def render(facts: dict[str, Any]) -> list[Table]:
     software.add_row("driver", selected["unavailable"] or f"CUDA {selected['cuda_version']} ({selected['name']})")
     software.add_row("NVRTC", nvrtc["unavailable"] or nvrtc["version"])
     software.add_row("architectures", " ".join(nvrtc["architectures"]) or NONE)
-    software.add_row("cubin cache", cache["directory"] or "off")
+    software.add_row("cubin cache", cache["unavailable"] or cache["directory"] or "off")
     if cache["directory"]:
         limit = f"{cache['limit_bytes'] / 2**20:.0f} MiB"
         software.add_row("", f"{cache['entries']} entries, {cache['bytes']:,} bytes of at most {limit}")

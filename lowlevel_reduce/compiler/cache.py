@@ -188,6 +188,10 @@ class DiskCache:
         else:
             _unwritten.pop((self.directory, name), None)
 
+    def check(self) -> None:
+        """Raise CacheError if the directory belongs to another user, or others may write to it."""
+        self._is_there()
+
     def check_kept(self) -> None:
         """Raise CacheError if any entry is kept for this process alone, because it could not be written."""
         count = sum(directory == self.directory for directory, _ in list(_unwritten))

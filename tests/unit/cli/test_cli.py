@@ -166,9 +166,19 @@ def test_info_counts_the_cache(monkeypatch, tmp_path):
     assert json.loads(run("info", "--json").stdout)["cache"]["directory"] is None
 
 
+def test_info_says_why_a_directory_fails_every_call(monkeypatch, tmp_path):
+    for which, variable in (("cache", "LOWLEVEL_REDUCE_CACHE_DIR"), ("prebuilt", "LOWLEVEL_REDUCE_PREBUILT_DIR")):
+        monkeypatch.setenv(variable, str(tmp_path))
+        tmp_path.chmod(0o777)
+        assert "others may write" in json.loads(run("info", "--json").stdout)[which]["unavailable"]
+        assert "others may write" in run("info").stdout
+        tmp_path.chmod(0o700)
+        assert json.loads(run("info", "--json").stdout)[which]["unavailable"] is None
+
+
 def test_info_counts_prebuilt_kernels_and_says_what_is_wrong_with_them(monkeypatch, tmp_path):
     monkeypatch.delenv("LOWLEVEL_REDUCE_PREBUILT_DIR", raising=False)
-    nothing = {"directory": None, "entries": 0, "bytes": 0, "unavailable": None}
+    nothing = {"directory": None, "entries": 0, "bytes": 0, "limit_bytes": None, "unavailable": None}
     assert json.loads(run("info", "--json").stdout)["prebuilt"] == nothing
     monkeypatch.setenv("LOWLEVEL_REDUCE_PREBUILT_DIR", str(tmp_path))
     compiler.prebuilt_at(str(tmp_path)).store(f"cubin-{'0' * 64}.llr", {}, b"x" * 1000)

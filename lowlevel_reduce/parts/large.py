@@ -192,7 +192,7 @@ def _arranged(
     accumulate, result_dtype = options.pop("accumulate"), options.pop("result_dtype")
     reduction = divided(op, initial=initial is not None, ddof=ddof, **options)
     if reduction.two_arrays:
-        raise ValueError(f"{reduction.name} takes two arrays; one that is larger than the device is reduced alone")
+        raise ValueError(f"{reduction.name} takes two arrays, and pieces are of one: reduce takes both, by second=")
     types = reduction.types(element, accumulate, result_dtype)
     if initial is not None:
         reduction.initial_words(initial, types)

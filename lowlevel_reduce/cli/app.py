@@ -303,7 +303,7 @@ def _build_wheel(
     if as_json:
         write_json(command.as_object(report))
     else:
-        show(command.render(report))
+        command.present(report)
 
 
 @app.command(name="show")

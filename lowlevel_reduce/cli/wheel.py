@@ -6,14 +6,15 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
 from rich.table import Table
 
-from lowlevel_reduce.cli.output import progress
+from lowlevel_reduce.cli.output import progress, show
 from lowlevel_reduce.cli.prebuild import named
 from lowlevel_reduce.kernel_wheel.building import WheelReport, build_wheel
 from lowlevel_reduce.kernel_wheel.choice import ARCHITECTURES, chosen
 
-__all__ = ["as_object", "build", "render"]
+__all__ = ["as_object", "build", "present"]
 
 
 def build(
@@ -60,12 +61,13 @@ def as_object(report: WheelReport) -> dict[str, object]:
     }
 
 
-def render(report: WheelReport) -> Table:
-    """Return the report as a table for a console."""
-    table = Table(caption=f"{report.wheel}: {report.size_bytes / 2**20:.1f} MiB", caption_justify="left")
+def present(report: WheelReport) -> None:
+    """Print the report as a table, and where the wheel is on a line of its own, as its path is to be copied."""
+    table = Table()
     table.add_column("for")
     table.add_column("kernels", justify="right")
     table.add_column("KiB", justify="right")
     for architecture, kernels in report.kernels.items():
         table.add_row(architecture, str(kernels), f"{report.pack_bytes[architecture] / 2**10:.0f}")
-    return table
+    show(table)
+    typer.echo(f"{report.wheel}: {report.size_bytes / 2**20:.1f} MiB")

@@ -45,14 +45,15 @@ def test_without_operators_it_is_the_documented_choice(asked):
 
 
 def test_operators_types_and_architectures_are_those_that_are_named(asked):
+    long = "folder" * 20
     done = prebuild(
         *("sum", "max", "--dtype", "int8", "--dtype", "float16"),
-        *("--for", "H200", "--for", "sm_89", "--wheel", "dist", "--into", "kept"),
+        *("--for", "H200", "--for", "sm_89", "--wheel", f"{long}/dist", "--into", "kept"),
     )
     assert done.exit_code == 0, done.output
     pairs = (("sum", "int8"), ("sum", "float16"), ("max", "int8"), ("max", "float16"))
-    assert asked == [(Path("dist"), ("sm_90", "sm_89"), pairs, Path("kept"))]
-    assert "dist/some.whl: 3.0 MiB" in done.stdout
+    assert asked == [(Path(long, "dist"), ("sm_90", "sm_89"), pairs, Path("kept"))]
+    assert done.stdout.splitlines()[-1] == f"{long}/dist/some.whl: 3.0 MiB"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from lowlevel_reduce.strategy.stubs import KernelSource
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import Reduction
-    from lowlevel_reduce.parts.groups import Group
+    from lowlevel_reduce.parts.groups import Gather
 
 __all__ = ["SharedChunks", "pieces_at_borders"]
 
@@ -57,14 +57,15 @@ class SharedChunks:
         Device address of the chunk that others complete, of every row; 0 if this rank has none.
     """
 
-    def __init__(self, group: Group, cut: FreeCut, kept: tuple[int, int], itemsize: int, stream: Stream) -> None:
+    def __init__(
+        self, gather: Gather, cut: FreeCut, rank: int, kept: tuple[int, int], itemsize: int, stream: Stream
+    ) -> None:
         before, behind = kept
-        held, row = cut.held[group.rank], behind * itemsize
-        whole = before * cut.head * row
-        self.gather = group.gather(TAG_BYTES + -(-whole // TAG_BYTES) * TAG_BYTES, stream)
+        held, row = cut.held[rank], behind * itemsize
+        self.gather = gather
         self._memory = Buffer.allocate(before * held.extra * row if held.borrowed else 0, stream.context)
         self.source = self._memory.pointer if held.borrowed else 0
-        apart = cut.lengths[group.rank] * row
+        apart = cut.lengths[rank] * row
         begin = self.gather.mine + TAG_BYTES
 
         def copy(width: int, source_apart: int, target_apart: int) -> BoundKernel:
@@ -77,9 +78,9 @@ class SharedChunks:
             at = (held.head + held.main * cut.chunk) * row
             self._kept = [(copy(held.tail, apart, target), at, self.source)]
             place = self.source + held.tail * row
-            for rank, count in held.borrowed:
-                source = self.gather.everyone + rank * self.gather.share_bytes + TAG_BYTES
-                self._taken.append((copy(count, cut.held[rank].head * row, target), source, place))
+            for other, count in held.borrowed:
+                source = self.gather.everyone + other * self.gather.share_bytes + TAG_BYTES
+                self._taken.append((copy(count, cut.held[other].head * row, target), source, place))
                 place += count * row
 
     def __call__(self, source: int, tag: bytes) -> None:

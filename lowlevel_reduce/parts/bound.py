@@ -41,14 +41,12 @@ class BoundDistributed:
         self.plan, self.stream, self.tag = plan, stream, described.tag
         self._checked: tuple[int, int | None] | None = None
         with stream.context.pushed():
-            self.gather = group.gather(plan.share_bytes, stream)
-            self.first: Gather | None = None
-            if plan.takes_first:
-                rows = described.kept[0] * described.kept[1] * plan.dtype.itemsize
-                self.first = group.gather(TAG_BYTES + -(-rows // TAG_BYTES) * TAG_BYTES, stream)
+            *before, self.gather = (group.gather(size, stream) for size in described.gathered)
+            self.first = before[0] if plan.takes_first else None
             self.borders: SharedChunks | None = None
             if isinstance(plan.cut, FreeCut) and plan.cut.head:
-                self.borders = SharedChunks(group, plan.cut, described.kept, plan.dtype.itemsize, stream)
+                here = plan.cut, group.rank, described.kept, plan.dtype.itemsize
+                self.borders = SharedChunks(before[-1], *here, stream)
             begin = self.gather.mine + TAG_BYTES
             self._launches, self._shared = (
                 [(bound(each.plan), each.source, begin + each.result, each.second) for each in pieces]
@@ -127,7 +125,7 @@ class BoundDistributed:
             try:
                 for each in self._gathers():
                     each(self.tag)
-                    if each.sees_tags:  # all others stop here
+                    if self.plan.group.sees_tags:  # all others stop here
                         break
             except GroupError:
                 return  # another rank refused as well; this one raises its own reason

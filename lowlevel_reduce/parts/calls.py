@@ -21,6 +21,7 @@ from lowlevel_reduce.parts.plan import Described, DistributedPlan
 from lowlevel_reduce.parts.repeat import again, keep
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.operators import ElementMap
 
 __all__ = ["plan", "reduce"]
@@ -100,7 +101,7 @@ def reduce(
     GroupError
         If ranks do not ask for the same, or one of them failed: on every rank.
     TypeError, ValueError, UnsupportedError, and errors from below
-        As `lowlevel_reduce.reduce`; the other ranks get a GroupError. A ValueError if the stream is being captured.
+        As `lowlevel_reduce.reduce`; the other ranks as for a CutError. A ValueError if the stream is being captured.
     """
     members = group_of(group)
     asked = (length, axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map, second is None)
@@ -111,19 +112,16 @@ def reduce(
     if is_plain and (result := again(members, part, op, asked, beside, out, stream)) is not None:
         return result
     told, members.told = members.told, None
-    found: Part | None = None
-    error: Exception | None = None
+    request: Request | None = None
     try:
         request = request_of(
             op, axis, keepdims, chunk, root, where is not None, second is not None, initial, ddof,
             accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
         )  # fmt: skip
         found = part_of(part, beside, members, stream)
-    except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
-        error = caught
-    if found is None or error is not None:
-        _fail(members, error, is_exchanging=length is None and told is None)
-    assert found is not None  # noqa: S101 - _fail raises
+    except Exception as error:
+        _fail(members, error, request, length, told)
+        raise
     if found.home.is_capturing:
         raise ValueError(
             "a call over ranks cannot be captured, for it may exchange what it asks for, and allocates: bind "
@@ -140,7 +138,7 @@ def reduce(
         made = _plan_of(members, request, found, whole, initial)
         place = here().place_of(found.home)
         if result is None:
-            bound = made.bound_to(place)
+            bound = _bound(made, place)
             result = _run(bound, request, found, out)
             if is_plain:
                 keep(members, arrays, op, known, stream, found, bound, place)
@@ -221,11 +219,18 @@ def _agreed(members: Group, asked: Callable[[], tuple[dict[str, Any], Described]
     return described if axis is None else described.cut_at([int(each[_LENGTH]) for each in told])
 
 
-def _fail(members: Group, error: Exception | None, *, is_exchanging: bool) -> None:
-    """Tell all ranks that this one has no part, and raise why."""
-    if is_exchanging:
+def _fail(
+    members: Group, error: Exception, request: Request | None, length: int | None, told: list[bytes] | None
+) -> None:
+    """Tell all ranks that this one has no part, in the way that they expect, and raise why."""
+    if length is None and told is None:
         members.exchange(letter_of(Head(-1, b""), members.letter_bytes))
-    agree(members, {}, error)
+    # With a length that was used before they send partials; of parts of which type, if of several, is not known.
+    known = [made for key, made in members.plans.items() if key[0] == "plan" and (key[1], key[4]) == (request, length)]
+    if known:
+        members.refuse(known[-1].described.gathered)
+    else:
+        agree(members, {}, error)
 
 
 def _lengths(
@@ -236,16 +241,18 @@ def _lengths(
     Returns what this rank tells, and what determines the cut: of a whole array its length, of an axis, which may be cut
     anywhere, all lengths.
     """
-    error, facts, mark, extent = found.fault, dict[str, Any](), b"", -1
+    error, facts, mark, extent, letters = found.fault, dict[str, Any](), b"", -1, None
     try:
         extent = found.extent(request.axis)
         key = ("mark", request, found.source.dtype, found.kept(request.axis, keepdims=request.keepdims))
         facts, mark = _kept(members, key, lambda: _without_length(members, request, found, initial))
+        if told is None and members.letter_bytes:
+            letters = members.letters_in(here().place_of(found.home).stream)
     except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
         error = error or caught
     head = Head(-1 if error is not None else extent, mark)
-    if told is None and members.letter_bytes:
-        told = members.letters_in(here().place_of(found.home).stream).exchange(head)
+    if letters is not None:
+        told = letters.exchange(head)
     heads = heads_of(told or members.exchange(letter_of(head, members.letter_bytes)))
     lengths = tuple(each.length for each in heads)
     if min(lengths) < 0 or len({each.mark for each in heads}) > 1:
@@ -316,6 +323,15 @@ def _kept(members: Group, key: Any, make: Callable[[], Any]) -> Any:
             if isinstance(dropped, DistributedPlan):
                 dropped.is_kept = False
     return found
+
+
+def _bound(made: DistributedPlan, place: Place) -> BoundDistributed:
+    """Return a plan's bound launch in a place; a rank that has no memory for it does not let the others wait."""
+    try:
+        return made.bound_to(place)
+    except Exception:
+        made.group.refuse(made.described.gathered)
+        raise
 
 
 def _run(bound: BoundDistributed, request: Request, found: Part, out: Any) -> Any:

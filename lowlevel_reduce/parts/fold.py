@@ -22,7 +22,7 @@ from lowlevel_reduce.strategy.stubs import parts_kernel_source
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import Reduction, Types
 
-__all__ = ["TAG_BYTES", "FoldPlan", "fold_plan", "share_bytes"]
+__all__ = ["TAG_BYTES", "FoldPlan", "fold_plan", "share_bytes", "share_of"]
 
 TAG_BYTES = 16
 """What each share begins with where ranks are to know that it is of their reduction; a multiple of every alignment."""
@@ -122,10 +122,14 @@ def _table_of(cut: Cut | FreeCut, context: Context) -> Buffer:
     return table
 
 
+def share_of(size_bytes: int) -> int:
+    """Return the bytes of a share that holds so many, its tag included: a multiple of 16."""
+    return TAG_BYTES + -(-size_bytes // TAG_BYTES) * TAG_BYTES
+
+
 def share_bytes(cut: Cut | FreeCut, rows: int, words: int) -> int:
     """Return the bytes that each rank contributes, its tag included: a multiple of 16."""
-    used = TAG_BYTES + rows * cut.share * words * PARTIAL_DTYPE.itemsize
-    return -(-used // TAG_BYTES) * TAG_BYTES
+    return share_of(rows * cut.share * words * PARTIAL_DTYPE.itemsize)
 
 
 def fold_plan(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -56,15 +57,12 @@ class Gather(ABC):
         Bytes of a share, a multiple of 16.
     capturable : bool
         Whether a call may be captured into a graph.
-    sees_tags : bool
-        Whether a call looks at the tags itself; otherwise the launch that folds the shares does.
     """
 
     mine: int
     everyone: int
     share_bytes: int
     capturable: bool = True
-    sees_tags: bool = False
 
     @abstractmethod
     def __call__(self, tag: bytes) -> None:
@@ -82,6 +80,8 @@ class Group(ABC):
         Plans of earlier calls. Their keys are the same on every rank, and so is which of them are still there.
     number : int
         What tells it from all other groups of this process.
+    sees_tags : bool
+        Whether a gather looks at the tags itself; otherwise the launch that folds the shares does.
     letter_bytes : int
         Bytes of each rank's letter in a call without a length, the same on every rank; 0 where the host exchanges them.
     told : list of bytes or None
@@ -89,6 +89,7 @@ class Group(ABC):
     """
 
     letter_bytes = 0
+    sees_tags = False
 
     def __init__(self, rank: object, size: object) -> None:
         self.rank, self.size = integer(rank, "a rank is an integer"), integer(size, "a group's size is an integer")
@@ -110,6 +111,15 @@ class Group(ABC):
     def default_stream(self) -> Stream | None:
         """Return the stream in which the engine's own library works, if it has one."""
         return None
+
+    def refuse(self, sizes: Sequence[int]) -> None:
+        """Take part in the gathers of a call, of shares of these bytes, without a part, so that no rank waits.
+
+        All other ranks get an error, as `BoundDistributed.refuse` says, for which this needs nothing that is bound.
+        """
+        with contextlib.suppress(GroupError):  # another rank has ended; this one raises its own reason
+            for size in sizes[:1] if self.sees_tags else sizes:  # all others stop at the first
+                self.exchange(REFUSAL.ljust(size, b"\0"))
 
     def drop(self) -> None:
         """Drop the plans that are kept, with what is bound to streams."""
@@ -141,7 +151,6 @@ class StagedGather(Gather):
     """A gather through page-locked host memory, for engines that take no device memory; the host waits for it."""
 
     capturable = False
-    sees_tags = True
 
     def __init__(self, group: BytesGroup, share_bytes: int, stream: Stream) -> None:
         self.group, self.stream, self.share_bytes = group, stream, share_bytes
@@ -170,6 +179,8 @@ class BytesGroup(Group):
 
     ``all_gather`` takes the same number of bytes on every rank, and returns those of all, as a sequence or joined.
     """
+
+    sees_tags = True
 
     def __init__(self, engine: Any) -> None:
         super().__init__(engine.rank, engine.size)

@@ -51,6 +51,8 @@ class MpiHostGroup(BytesGroup):
 class MpiDeviceGroup(MpiHostGroup):
     """The ranks of an MPI that takes device memory."""
 
+    sees_tags = False
+
     def gather(self, share_bytes: int, stream: Stream) -> Gather:
         """Return a gather of device memory, for which the host waits."""
         return _MpiGather(self, share_bytes, stream)

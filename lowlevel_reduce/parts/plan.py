@@ -18,7 +18,7 @@ from lowlevel_reduce.parts.borders import pieces_at_borders
 from lowlevel_reduce.parts.bound import BoundDistributed
 from lowlevel_reduce.parts.combining import divided
 from lowlevel_reduce.parts.cut import Cut, cut_of
-from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes
+from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes, share_of
 from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
 from lowlevel_reduce.parts.groups import Group, kept_of_stream
 from lowlevel_reduce.parts.letters import BoundLetter, Head
@@ -75,6 +75,15 @@ class Described(NamedTuple):
         cut = free_cut(lengths, self.types.element.dtype, self.cut)
         facts = {**self.facts, "lengths": list(cut.lengths), "chunk": cut.chunk}
         return self._replace(cut=cut, facts=facts, tag=digest(facts))
+
+    @property
+    def gathered(self) -> list[int]:
+        """Bytes of the shares of a call's gathers, one after the other: first elements, shared chunks', partials."""
+        (before, behind), cut, size = self.kept, self.cut, self.types.element.itemsize
+        head = cut.head if isinstance(cut, FreeCut) else 0
+        first = [share_of(before * behind * size)] if self.folded.second == "first" else []
+        borders = [share_of(before * head * behind * size)] if head else []
+        return [*first, *borders, share_bytes(cut, before * behind, self.rooted.results)]
 
     @property
     def folded_tuple(self) -> Any:
@@ -181,7 +190,7 @@ class DistributedPlan(Closing):
         self.dtype, self.result_dtype, self.result_shape = types.element.dtype, types.result_dtype, described.shape
         place = cut.place(group.rank)
         self.length = place.length
-        self.share_bytes = share_bytes(cut, kept[0] * kept[1], described.rooted.results)
+        self.share_bytes = described.gathered[-1]
         self.pieces: list[Piece] = []
         self.shared: list[Piece] = []  # of the chunk that other ranks complete
         if isinstance(cut, FreeCut):

@@ -10,7 +10,7 @@ import numpy as np
 
 from lowlevel_reduce.driver import Context, Device, Stream
 from lowlevel_reduce.errors import GroupError
-from lowlevel_reduce.parts.groups import BytesGroup, Gather, Group
+from lowlevel_reduce.parts.groups import BytesGroup, Gather, Group, kept_of_stream
 from lowlevel_reduce.parts.letters import letter_bytes
 
 __all__ = ["TorchDeviceGroup", "TorchHostGroup", "torch_group"]
@@ -70,9 +70,7 @@ class TorchDeviceGroup(Group):
         """Return the messages of all ranks, by way of the current device."""
         cuda, size = self._torch.cuda, len(message)
         key = (size, cuda.current_device())
-        if key not in self._messages:
-            self._messages[key] = self._memory(size)
-        host, mine, everyone, host_of_all = self._messages[key]
+        host, mine, everyone, host_of_all = kept_of_stream(self._messages, key, lambda: self._memory(size))
         host.numpy()[:] = np.frombuffer(message, np.uint8)
         mine.copy_(host, non_blocking=True)
         self._quick(everyone, mine)

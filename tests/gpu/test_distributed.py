@@ -11,7 +11,7 @@ from ranks_in_threads import bits, communicators, engines, on_each, parts_of, va
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.arrays import libraries
-from lowlevel_reduce.parts import asked, calls
+from lowlevel_reduce.parts import asked, calls, groups
 
 
 @pytest.mark.parametrize("whole_length", ["told", "exchanged"])
@@ -189,6 +189,54 @@ def test_what_fails_on_one_rank_is_told_to_all(context):
     first, second = on_each(engines(2), once, context)
     assert isinstance(second, TypeError)
     assert "rank 1 cannot take part: TypeError: str is no array" in str(first)
+
+
+@pytest.mark.parametrize("fault", ["no array", "no memory to bind the plan"])
+def test_a_rank_that_fails_before_it_gathers_lets_no_other_wait(fault, context, monkeypatch):
+    """A length that was used before leaves nothing to compare: the others gather partials at once."""
+
+    def bound(group, share_bytes, stream, real=groups.BytesGroup.gather):
+        if group.rank == 1 and fault != "no array":
+            raise MemoryError(fault)
+        return real(group, share_bytes, stream)
+
+    def once(engine, own):
+        part, found = np.ones(4096, "f4"), []
+        for each in (part, "no array" if engine.rank == 1 and fault == "no array" else part):
+            try:
+                found.append(float(lr.distributed.sum(each, engine, length=8192, stream=own)))
+            except (lr.GroupError, MemoryError, TypeError) as error:
+                found.append(str(error))
+        return found
+
+    monkeypatch.setattr(groups.BytesGroup, "gather", bound)
+    first, second = on_each(engines(2), once, context)
+    assert first[1].startswith("rank 1 could not take part in the reduction"), first
+    assert fault in second[1]
+    assert [first[0], second[0]] == ([8192.0] * 2 if fault == "no array" else [first[1], second[1]])
+
+
+@pytest.mark.parametrize(("op", "axis", "lengths"), [("sum", None, (4096, 4096)), ("mean_var", 1, (2000, 3000))])
+def test_a_rank_without_a_part_gathers_what_the_others_do(op, axis, lengths, machine, context):
+    """As often, and shares of the same sizes: those of first elements and of shared chunks too."""
+    if machine == "cuda":
+        pytest.skip("the fold of a refused share ends the context, which other tests use")
+
+    def once(engine, own):
+        part = values((lengths[engine.rank],) if axis is None else (3, lengths[engine.rank]), "f4")
+        for each in (part, part if engine.rank == 0 else "no array"):
+            del engine.gathered[:]
+            try:
+                found = bits(lr.distributed.reduce(each, op, engine, axis=axis, length=sum(lengths), stream=own))
+            except (lr.ReduceError, TypeError) as error:
+                found = error
+        return engine.gathered, found
+
+    (first, heard), (second, raised) = on_each(communicators(2, context), once, context)
+    assert first == second
+    assert len(first) == (1 if axis is None else 3)
+    assert "the kernel traps" in str(heard)
+    assert isinstance(raised, TypeError)
 
 
 def test_ranks_that_call_something_else_behind_equal_plans_hear_it(context):

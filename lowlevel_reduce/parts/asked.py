@@ -15,7 +15,7 @@ from lowlevel_reduce.driver import Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import is_contiguous
 from lowlevel_reduce.parts.groups import Group
-from lowlevel_reduce.parts.plan import Described, describe
+from lowlevel_reduce.parts.plan import Described, axis_in, describe
 
 if TYPE_CHECKING:
     from lowlevel_reduce.parts.plan import DistributedPlan
@@ -83,7 +83,7 @@ class Part(NamedTuple):
         """
         if axis is None:
             return (0,) * len(self.source.shape) if keepdims else ()
-        at = axis % len(self.source.shape)
+        at = axis_in(self.source.shape, axis)
         return tuple(0 if number == at else size for number, size in enumerate(self.source.shape))
 
 
@@ -116,8 +116,8 @@ def request_of(
     )
 
 
-def part_of(part: Any, beside: Any, members: Group, stream: Any) -> Part:
-    """Return this rank's part, ready for work in its stream; that it is not contiguous is a fault."""
+def part_of(part: Any, beside: Any, members: Group, stream: Any, axis: int | None) -> Part:
+    """Return this rank's part, which has that axis, ready for work in its stream; not to be contiguous is a fault."""
     if stream is None:
         own = part.stream if isinstance(part, DeviceArray) else members.default_stream()
         home = own or here().stream_of(None, None)
@@ -128,6 +128,8 @@ def part_of(part: Any, beside: Any, members: Group, stream: Any) -> Part:
         place = thread.place_of(home)
         views = tuple(view_in(thread, place, each) for each in ((part,) if beside is None else (part, beside)))
     element_type(views[0].dtype)
+    if axis is not None:
+        axis_in(views[0].shape, axis)  # raises if there is none
     for view in views:
         if not is_contiguous(view.shape, view.strides_bytes, view.dtype.itemsize):
             text = f"a part of shape {view.shape} has strides {view.strides_bytes}: it is not contiguous in C order"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lowlevel_reduce.arrays.device_array import DeviceArray, order_after, view_output
 from lowlevel_reduce.calls.threads import here
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["plan", "reduce"]
 
-_MOST_PLANS = 64
-"""How many plans a group keeps; every rank drops the same one, the oldest."""
+_T = TypeVar("_T")
 
-BOUNDS = {"plans": _MOST_PLANS}
+_MOST_PLANS = 64
+"""How many plans a group keeps, every rank the same ones, of which it drops the oldest; and how many marks."""
+
+BOUNDS = {"plans": _MOST_PLANS, "marks": _MOST_PLANS}
 """The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
 _LENGTH = f"{OWN}length"
@@ -118,7 +121,7 @@ def reduce(
             op, axis, keepdims, chunk, root, where is not None, second is not None, initial, ddof,
             accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
         )  # fmt: skip
-        found = part_of(part, beside, members, stream)
+        found = part_of(part, beside, members, stream, request.axis)
     except Exception as error:
         _fail(members, error, request, length, told)
         raise
@@ -226,7 +229,7 @@ def _fail(
     if length is None and told is None:
         members.exchange(letter_of(Head(-1, b""), members.letter_bytes))
     # With a length that was used before they send partials; of parts of which type, if of several, is not known.
-    known = [made for key, made in members.plans.items() if key[0] == "plan" and (key[1], key[4]) == (request, length)]
+    known = [made for key, made in members.plans.items() if key[:2] == (request, length)]
     if known:
         members.refuse(known[-1].described.gathered)
     else:
@@ -244,8 +247,8 @@ def _lengths(
     error, facts, mark, extent, letters = found.fault, dict[str, Any](), b"", -1, None
     try:
         extent = found.extent(request.axis)
-        key = ("mark", request, found.source.dtype, found.kept(request.axis, keepdims=request.keepdims))
-        facts, mark = _kept(members, key, lambda: _without_length(members, request, found, initial))
+        key = (request, found.source.dtype, found.kept(request.axis, keepdims=request.keepdims))
+        facts, mark = _kept(members.marks, key, lambda: _without_length(members, request, found, initial))
         if told is None and members.letter_bytes:
             letters = members.letters_in(here().place_of(found.home).stream)
     except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
@@ -292,34 +295,24 @@ def _plan_of(members: Group, request: Request, found: Part, whole: Any, initial:
             return {**described.facts, _LENGTH: found.extent(request.axis)}, described
 
         described = _agreed(members, asked, request.axis)
-        return together(members, "compilation", lambda: DistributedPlan(described, members, home.context))
+        made = together(members, "compilation", lambda: DistributedPlan(described, members, home.context))
+        made.is_kept = True
+        return made
 
-    key = (
-        "plan",
-        request,
-        source.dtype,
-        found.kept(request.axis, keepdims=request.keepdims),
-        whole,
-        binding.selected(),
-        home.context.id,
-    )
-    made: DistributedPlan = _kept(members, key, make)
-    return made
+    kept = found.kept(request.axis, keepdims=request.keepdims)
+    return _kept(members.plans, (request, whole, source.dtype, kept, binding.selected(), home.context.id), make)
 
 
-def _kept(members: Group, key: Any, make: Callable[[], Any]) -> Any:
-    """Return what a group keeps under a key, or makes now.
+def _kept(kept: OrderedDict[Any, _T], key: Any, make: Callable[[], _T]) -> _T:
+    """Return what is kept under a key, or is made now.
 
     The oldest is dropped, not the least recently used: which that is, ranks would see differently.
     """
-    plans = members.plans
-    found = plans.get(key)
+    found = kept.get(key)
     if found is None:
-        found = plans[key] = make()
-        if isinstance(found, DistributedPlan):
-            found.is_kept = True
-        if len(plans) > _MOST_PLANS:
-            _, dropped = plans.popitem(last=False)
+        found = kept[key] = make()
+        if len(kept) > _MOST_PLANS:
+            _, dropped = kept.popitem(last=False)
             if isinstance(dropped, DistributedPlan):
                 dropped.is_kept = False
     return found

@@ -9,7 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.errors import GroupError
 from lowlevel_reduce.parts.fold import TAG_BYTES
 from lowlevel_reduce.parts.letters import Letters
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.parts.plan import DistributedPlan
 
 __all__ = [
     "REFUSAL",
@@ -78,6 +81,8 @@ class Group(ABC):
         This rank's number, and how many there are.
     plans : OrderedDict
         Plans of earlier calls. Their keys are the same on every rank, and so is which of them are still there.
+    marks : OrderedDict
+        What stands for what was asked for, in calls without a length, of this rank alone.
     number : int
         What tells it from all other groups of this process.
     sees_tags : bool
@@ -95,7 +100,8 @@ class Group(ABC):
         self.rank, self.size = integer(rank, "a rank is an integer"), integer(size, "a group's size is an integer")
         if not 0 <= self.rank < self.size:
             raise ValueError(f"rank {self.rank} is not among the {self.size} ranks of the group")
-        self.plans: OrderedDict[Any, Any] = OrderedDict()
+        self.plans: OrderedDict[Any, DistributedPlan] = OrderedDict()
+        self.marks: OrderedDict[Any, tuple[dict[str, Any], bytes]] = OrderedDict()
         self.number = next(_numbers)
         self.told: list[bytes] | None = None
         self._letters: dict[int, Letters] = {}
@@ -124,9 +130,9 @@ class Group(ABC):
     def drop(self) -> None:
         """Drop the plans that are kept, with what is bound to streams."""
         for each in self.plans.values():
-            if hasattr(each, "close"):  # others are digests
-                each.close()
+            each.close()
         self.plans.clear()
+        self.marks.clear()
         self._letters.clear()
 
     def letters_in(self, stream: Stream) -> Letters:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.operators import Reduction, Types
     from lowlevel_reduce.plans.array import Plan
 
-__all__ = ["Described", "DistributedPlan", "describe"]
+__all__ = ["Described", "DistributedPlan", "axis_in", "describe"]
 
 
 class Described(NamedTuple):
@@ -118,10 +118,7 @@ def describe(
     """
     element = element_type(dtype)
     if axis is not None:
-        axis = integer(axis, "axis is one integer, or None for a whole array")
-        if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"axis {axis} does not exist in an array of {len(shape)} axes")
-        axis %= len(shape)
+        axis = axis_in(shape, integer(axis, "axis is one integer, or None for a whole array"))
     if root is not None:
         root = integer(root, "root is a rank")
         if not 0 <= root < group.size:
@@ -156,6 +153,13 @@ def describe(
         "root": root,
     }
     return Described(facts, digest(facts), rooted, folded, types, cut, kept, results, root, initial)
+
+
+def axis_in(shape: tuple[int, ...], axis: int) -> int:
+    """Return which axis of an array's it is, counted from the first; raises ValueError if there is none such."""
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"axis {axis} does not exist in an array of {len(shape)} axes")
+    return axis % len(shape)
 
 
 class DistributedPlan(Closing):

@@ -96,7 +96,7 @@ def stores() -> dict[str, Store]:
         for name, each in thread.others.items():
             found[f"{name} of the thread"] = Store(len(each), other_bounds.get(name))
     for number, (_, group) in enumerate(groups._of_engines.values()):
-        for name in ("plans", "_letters"):
+        for name in ("plans", "marks", "_letters"):
             found[f"{name} of group {number}"] = Store(len(getattr(group, name)), other_bounds.get(name))
     for name, value in binding.selected().kept.items():
         found[f"kept {name}"] = Store(len(value) if isinstance(value, Sized) else 0, other_bounds.get(name))

@@ -239,6 +239,36 @@ def test_a_rank_without_a_part_gathers_what_the_others_do(op, axis, lengths, mac
     assert isinstance(raised, TypeError)
 
 
+@pytest.mark.parametrize("length", [None, 8192])
+@pytest.mark.parametrize(("shape", "axis"), [((), 0), ((), -1), ((4096, 2), 2), ((4096, 2), -3)])
+def test_an_axis_that_one_rank_does_not_have_is_an_error_everywhere(shape, axis, length, context):
+    def once(engine, own):
+        part, at = (np.ones((4096, 2), "f4"), 0) if engine.rank == 0 else (np.ones(shape, "f4"), axis)
+        return lr.distributed.sum(part, engine, axis=at, length=length, stream=own)
+
+    first, second = on_each(engines(2), once, context)
+    assert isinstance(first, lr.GroupError), first
+    assert str(second) == f"axis {axis} does not exist in an array of {len(shape)} axes"
+
+
+def test_what_one_rank_alone_prepared_drops_no_plan_of_it(context, monkeypatch):
+    """Ranks drop the same plans: one that makes a plan again would wait for others that still have it."""
+    monkeypatch.setattr(calls, "_MOST_PLANS", 3)
+
+    def once(engine, own):
+        part, found = np.ones(4096, "f4"), []
+
+        def called(op):
+            return float(lr.distributed.reduce(part, op, engine, length=8192, stream=own))
+
+        found.append(called("sum"))
+        with pytest.raises(lr.GroupError if engine.rank == 0 else TypeError):
+            lr.distributed.max(part if engine.rank == 0 else "no array", engine, stream=own)
+        return found + [called(op) for op in ("max", "min", "sum")]
+
+    assert on_each(engines(2), once, context) == [[8192.0, 1.0, 1.0, 8192.0]] * 2
+
+
 def test_ranks_that_call_something_else_behind_equal_plans_hear_it(context):
     def once(engine, own):
         part = np.ones(4096, "f4")

@@ -178,7 +178,7 @@ def test_a_forgotten_group_leaves_no_memory(context):
 
 
 def test_a_dropped_plan_is_not_repeated(context, monkeypatch):
-    monkeypatch.setattr(calls, "_MOST_PLANS", 3)
+    monkeypatch.setattr(calls, "_MOST_PLANS", 2)
 
     def made(engine, own):
         part = there(np.ones(4096, "f4"), own)

@@ -64,6 +64,11 @@ class _Problem(NamedTuple):
     def result_bytes(self) -> int:
         return self.rows * self.reduction.results * self.types.result_dtype.itemsize
 
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes of the results of all rows that lie side by side, where several of each are brought to their places."""
+        return self.result_bytes // max(self.before, 1) if self.reduction.results > 1 else 0
+
 
 def reduce_large(
     x: Any,
@@ -203,8 +208,8 @@ def _arranged(
 
 
 def _piece_bytes(problem: _Problem, most: int | None) -> int:
-    """Return how many bytes a piece may have, as many as leave room for partials and results; raises ValueError."""
-    total = problem.rows * problem.length * problem.types.element.itemsize
+    """Return how many bytes a piece may have, and partials or results on their way beside it; raises ValueError."""
+    total = problem.before * max(problem.row_bytes, problem.beside_bytes)
     least = min(total, 2 * problem.types.element.leaf * problem.types.element.itemsize)
     if most is None:
         return max(min(PIECE_BYTES, total), least, 16)
@@ -212,8 +217,8 @@ def _piece_bytes(problem: _Problem, most: int | None) -> int:
     left = (most - problem.result_bytes) // 2
     if left < least:
         raise ValueError(
-            f"max_device_bytes={most} is too little: the results take {problem.result_bytes} bytes, and pieces and "
-            f"partials {2 * least} or more"
+            f"max_device_bytes={most} is too little: the results take {problem.result_bytes} bytes, pieces and what "
+            f"is made of them {2 * least} or more"
         )
     return max(min(PIECE_BYTES, total, left), 16)
 
@@ -260,8 +265,9 @@ class _Rows:
     def steps(self) -> Iterator[Step]:
         """Yield the pieces of all rows, each with what reduces it."""
         problem = self.problem
-        if problem.row_bytes <= self.piece_bytes:
-            at_once = max(self.piece_bytes // max(problem.row_bytes, 1), 1)
+        wide = max(problem.row_bytes, problem.beside_bytes, 1)
+        if (problem.row_bytes if self.most is None else wide) <= self.piece_bytes:
+            at_once = max(self.piece_bytes // wide, 1)
             for first in range(0, problem.before, at_once):
                 yield self._block(first, min(at_once, problem.before - first))
             return
@@ -275,7 +281,6 @@ class _Rows:
         """Return the piece of some rows that fit into one."""
         problem = self.problem
         of_a_row = problem.length * problem.behind
-        plain = {name: value for name, value in problem.options.items() if name != "accumulate"}
 
         def make() -> Any:
             made = plan(
@@ -283,12 +288,11 @@ class _Rows:
                 shape=(count, problem.length, problem.behind),
                 axis=1,
                 dtype=problem.types.element.dtype,
-                accumulate=problem.options["accumulate"],
                 result_dtype=problem.types.result_dtype,
                 initial=problem.initial is not None,
                 ddof=problem.ddof,
                 context=self.stream.context,
-                **plain,
+                **problem.options,
             )
             return made.bind(self.stream, initial=problem.initial)
 
@@ -302,19 +306,12 @@ class _Rows:
         element = problem.types.element
         chunk, at_once = self._cut(columns)
         cut = Cut(problem.length, chunk, 1, (problem.length,))
-        plain = {name: value for name, value in problem.options.items() if name != "accumulate"}
-        rooted = rooted_for(
-            problem.op,
-            element.dtype,
-            rows=columns,
-            where=False,
-            accumulate=problem.options["accumulate"],
-            **plain,
-        )
+        rooted = rooted_for(problem.op, element.dtype, rows=columns, where=False, **problem.options)
         size = rooted.results * PARTIAL_DTYPE.itemsize
         apart = -(-cut.chunks * columns * size // 16) * 16
-        partials = self._kept(("partials", columns), lambda: Buffer.allocate(apart, context))
-        firsts = self._kept(("firsts", columns), lambda: Buffer.allocate(columns * element.itemsize, context))
+        # The first rows are the most: later ones share this memory.
+        partials = self._kept("partials", lambda: Buffer.allocate(apart, context))
+        firsts = self._kept("firsts", lambda: Buffer.allocate(columns * element.itemsize, context))
 
         def make() -> Any:
             made = fold_plan(problem.reduction, problem.types, cut, kept=(1, columns), apart=apart, context=context)
@@ -322,9 +319,10 @@ class _Rows:
 
         def use(source: int, start: int, count: int) -> None:
             if start == 0 and problem.reduction.second == "first":
-                there = Buffer.from_pointer(source, firsts.size_bytes, context=context, owner=self.feed)
-                firsts.copy_from(there, stream=self.stream)
-            self._launch_partials(rooted, columns, Place(start, count, *divmod(count, chunk)), chunk, source, partials)
+                there = Buffer.from_pointer(source, columns * element.itemsize, context=context, owner=self.feed)
+                firsts.copy_from(there, stream=self.stream, size_bytes=there.size_bytes)
+            place = Place(start, count, *divmod(count, chunk))
+            self._launch_partials(rooted, columns, place, chunk, source, partials, firsts)
             if start + count == problem.length:
                 about = (firsts.pointer,) if problem.reduction.second == "first" else ()
                 fold = self._kept(("fold", columns), make)
@@ -339,7 +337,14 @@ class _Rows:
             yield runs, functools.partial(use, start=start, count=count)
 
     def _launch_partials(
-        self, rooted: Reduction, columns: int, place: Place, chunk: int, source: int, partials: Buffer
+        self,
+        rooted: Reduction,
+        columns: int,
+        place: Place,
+        chunk: int,
+        source: int,
+        partials: Buffer,
+        firsts: Buffer,
     ) -> None:
         context = self.stream.context
 
@@ -348,7 +353,6 @@ class _Rows:
             return [(each, each.plan.bind(self.stream)) for each in pieces]
 
         before = place.start // chunk * columns * rooted.results * PARTIAL_DTYPE.itemsize
-        firsts = self._kept(("firsts", columns), list)
         for piece, launch in self._kept(("pieces", columns, place.length), make):
             beside = () if not rooted.second else (firsts.pointer + piece.second,)
             launch(source + piece.source, partials.pointer + before + piece.result, *beside)
@@ -362,11 +366,12 @@ class _Rows:
         while chunk * 2 * _LEAST_CHUNKS <= fits:
             chunk *= 2
         words = problem.reduction.size(problem.types)
-        needed = -(-problem.length // chunk) * columns * words
+        of_a_row = -(-problem.length // chunk) * words + element.itemsize
+        needed = columns * of_a_row + problem.beside_bytes * columns // problem.behind
         if self.most is not None and needed > self.most - problem.result_bytes - self.piece_bytes:
             raise ValueError(
-                f"max_device_bytes={self.most} is too little: the partials of {columns} rows of {problem.length} "
-                f"elements take {needed} bytes beside pieces of {self.piece_bytes}"
+                f"max_device_bytes={self.most} is too little: what is made of {columns} rows of {problem.length} "
+                f"elements takes {needed} bytes beside pieces of {self.piece_bytes}"
             )
         return chunk, fits // chunk * chunk
 
@@ -376,18 +381,14 @@ class _Rows:
         if results == 1:
             launch(source, self.result.pointer + first * itemsize, *second)
             return
-        beside = self._kept(
-            ("results", count), lambda: Buffer.allocate(results * count * itemsize, self.stream.context)
-        )
+        # The first rows are the most here as well.
+        beside = self._kept("results", lambda: Buffer.allocate(results * count * itemsize, self.stream.context))
         launch(source, beside.pointer, *second)
         for number in range(results):
             target = self.result.pointer + (number * self.problem.rows + first) * itemsize
             place = Buffer.from_pointer(target, count * itemsize, context=self.stream.context, owner=self.result)
             part = Buffer.from_pointer(
-                beside.pointer + number * count * itemsize,
-                count * itemsize,
-                context=self.stream.context,
-                owner=beside,
+                beside.pointer + number * count * itemsize, count * itemsize, context=self.stream.context, owner=beside
             )
             place.copy_from(part, stream=self.stream)
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -308,6 +309,35 @@ def test_the_device_has_less_memory_than_the_array(monkeypatch):
         assert driver.leaks().keys() <= {"libraries"}, "kernels stay loaded"
     with pytest.raises(ValueError, match="max_device_bytes=4000 is too little"):
         lr.reduce_large(x, max_device_bytes=4000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "axis", "limit"),
+    [
+        ((4000, 4), "u1", 1, 64_000 + 20_000),  # 4 bytes a row, 16 of results
+        ((1, 2, 520), "u1", 1, 8320 + 2 * 8192),  # more results side by side than a piece has bytes
+        ((40, 2), "u1", 1, 640 + 1280),  # a piece of less than a leaf
+        ((130 * 512, 3), "f8", 0, 48 + 2 * 8192),  # partials of two columns, then of one
+    ],
+)
+def test_the_least_memory_holds_results_on_their_way_too(shape, dtype, axis, limit, monkeypatch):
+    """Of operators with several: each piece's lie together before they are brought to their places."""
+    x = (np.arange(np.prod(shape)) % 251).astype(dtype).reshape(shape)
+    taken, allocate, allocate_async = [0, 0], lr.Buffer._allocate.__func__, lr.Buffer.allocate_async.__func__
+
+    def counted(cls, size_bytes, *rest, make, **options):
+        made = make(cls, size_bytes, *rest, **options)
+        if made._kind == "device":
+            taken[:] = taken[0] + size_bytes, max(taken[1], taken[0] + size_bytes)
+            weakref.finalize(made, lambda: taken.__setitem__(0, taken[0] - size_bytes))
+        return made
+
+    with simulator.use("H200"), lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
+        expected = [each.tobytes() for each in lr.tree.reduce(x, "mean_var", axis=axis)]
+        for name, make in (("_allocate", allocate), ("allocate_async", allocate_async)):
+            monkeypatch.setattr(lr.Buffer, name, classmethod(functools.partial(counted, make=make)))
+        assert bits(lr.reduce_large(x, "mean_var", axis=axis, max_device_bytes=limit, stream=stream)) == expected
+    assert 0 < taken[1] <= limit
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ def request_of(
 
 def part_of(part: Any, beside: Any, members: Group, stream: Any, axis: int | None) -> Part:
     """Return this rank's part, which has that axis, ready for work in its stream; not to be contiguous is a fault."""
+    if isinstance(part, Exception):  # which the caller tells all ranks
+        raise part
     if stream is None:
         own = part.stream if isinstance(part, DeviceArray) else members.default_stream()
         home = own or here().stream_of(None, None)

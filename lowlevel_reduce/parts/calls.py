@@ -68,7 +68,8 @@ def reduce(
     part : array
         This rank's part, contiguous in C order, of any length, also none. Without an axis it is a run of the whole
         array's elements, with an axis a slice along it; the parts follow each other in the order of the ranks, and are
-        cut where `lowlevel_reduce.shard_lengths` says for the length of the whole, or of the axis.
+        cut where `lowlevel_reduce.shard_lengths` says for the length of the whole, or of the axis. A rank that has none
+        may pass the exception that says why, which is raised when the others know.
     op : str or Operator
         The operator, or its name. A user's may not use an element's index.
     group : object, optional

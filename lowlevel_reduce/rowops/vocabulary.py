@@ -78,8 +78,7 @@ def cross_entropy(
 
     Arguments are those of `log_prob`; rows with the target `ignore_index` have loss 0.
     """
-    ignore = integer(ignore_index, "ignore_index is an integer")
-    return _at_targets(part, target, group, length, first, stream, ignore=ignore)
+    return _at_targets(part, target, group, length, first, stream, ignore=ignore_index)
 
 
 def _written(part: Any, group: Any, length: int, out: Any, stream: Any, *, log: bool) -> Any:
@@ -89,11 +88,14 @@ def _written(part: Any, group: Any, length: int, out: Any, stream: Any, *, log: 
     return row_operation(operation, part, out=out, stream=stream, **given)
 
 
-def _stats(part: Any, group: Any, length: int, stream: Any, *, log: bool) -> Any:
-    """Return the largest element and the sum of exponentials of whole rows, as numbers; for `log` without its 1."""
-    number = "float64" if name_of(part.dtype) == "float64" else "float32"
+def _stats(part: Any, group: Any, length: int, stream: Any, *, log: bool, fault: Exception | None = None) -> Any:
+    """Return the largest element and the sum of exponentials of whole rows, as numbers; for `log` without its 1.
+
+    A fault is raised when all ranks know that this one has it; so is what is wrong with the part.
+    """
+    number = "float64" if name_of(getattr(part, "dtype", None)) == "float64" else "float32"
     operator: Any = SOFTMAX_REST if log else "softmax_stats"
-    return distributed.reduce(part, operator, group, axis=-1, length=length, dtype=number, stream=stream)
+    return distributed.reduce(fault or part, operator, group, axis=-1, length=length, dtype=number, stream=stream)
 
 
 @functools.cache
@@ -129,20 +131,32 @@ def _result_of(*, loss: bool) -> RowOperation:
     )
 
 
-def _at_targets(part: Any, target: Any, group: Any, length: int, first: int, stream: Any, *, ignore: int | None) -> Any:
-    members = distributed.group(group)
+def _checked(part: Any, target: Any, first: int, ignore: int | None) -> tuple[tuple[int, ...], int, dict[str, Any]]:
+    """Return the shape of the rows, the number of the part's first element, and what is ignored; raises."""
     shape = tuple(part.shape[:-1])
     if not part.shape or tuple(target.shape) != shape:
         raise ValueError(f"target has shape {tuple(target.shape)}; it has one element for each row of {shape}")
-    first = integer(first, "first is an integer")
-    largest, rest = _stats(part, members, length, stream, log=True)
-    logit = row_operation(
-        _logits_of(), largest.reshape(*shape, 1), target=target, logits=part.reshape(-1), first=first,
-        count=part.shape[-1], stream=stream,
-    )  # fmt: skip
+    more: dict[str, Any] = {} if ignore is None else {"ignore": integer(ignore, "ignore_index is an integer")}
+    return shape, integer(first, "first is an integer"), more
+
+
+def _at_targets(part: Any, target: Any, group: Any, length: int, first: int, stream: Any, *, ignore: int | None) -> Any:
+    members, fault = distributed.group(group), None
+    try:
+        shape, first, more = _checked(part, target, first, ignore)
+    except Exception as error:  # noqa: BLE001 - it is raised in the next reduction, in which the other ranks wait
+        fault = error
+    largest, rest = _stats(part, members, length, stream, log=True, fault=fault)
+    logit: Any
+    try:
+        logit = row_operation(
+            _logits_of(), largest.reshape(*shape, 1), target=target, logits=part.reshape(-1), first=first,
+            count=part.shape[-1], stream=stream,
+        ).reshape(1, -1)  # fmt: skip
+    except Exception as error:  # noqa: BLE001 - as above
+        logit = error
     # One rank has it, and the others NaN.
-    logit = distributed.max(logit.reshape(1, -1), members, axis=0, length=members.size, nan="ignore", stream=stream)
-    more: dict[str, Any] = {} if ignore is None else {"ignore": ignore}
+    logit = distributed.max(logit, members, axis=0, length=members.size, nan="ignore", stream=stream)
     return row_operation(
         _result_of(loss=ignore is not None), logit.reshape(*shape, 1), target=target, largest=largest, rest=rest,
         vocabulary=length, stream=stream, **more,

@@ -56,3 +56,34 @@ def test_targets_of_other_shapes_are_refused(stream):
         lr.vocabulary.log_prob(x, np.zeros(2, int), engines(1)[0], length=5, first=0)
     with pytest.raises(TypeError, match="target of logits_of_targets is of integers"):
         lr.vocabulary.log_prob(x, np.zeros(3), engines(1)[0], length=5, first=0, stream=stream)
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"target": np.zeros(2, int)}, "one element for each row"),
+        ({"target": np.zeros(3)}, "target of logits_of_targets is of integers"),
+        ({"part": "no array"}, "'str' object has no attribute 'shape'"),
+        ({"ignore_index": 0.5}, "ignore_index is an integer"),
+    ],
+)
+def test_what_is_wrong_on_one_rank_is_heard_by_all(wrong, words, is_repeated, context):
+    """Each of the two reductions has ranks that wait for all others."""
+
+    def work(engine, own):
+        way = {"part": np.zeros((3, 1024), np.float32), "target": np.zeros(3, int), "first": 1024 * engine.rank}
+        way |= {"group": engine, "length": 2048, "stream": own}
+        if is_repeated:
+            lr.vocabulary.cross_entropy(**way)
+        try:
+            lr.vocabulary.cross_entropy(**way | (wrong if engine.rank == 1 else {}))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at
+            found = error
+        return found, float(lr.vocabulary.cross_entropy(**way).loss.numpy()[0])
+
+    (heard, after), (raised, after_too) = on_each(engines(2), work, context)
+    assert isinstance(heard, lr.GroupError), heard
+    assert ("rank 1 could not take part" if is_repeated else words) in str(heard)
+    assert words in str(raised)
+    assert after == after_too == float(np.log(np.float32(2048)))

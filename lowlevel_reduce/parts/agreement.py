@@ -14,7 +14,7 @@ from lowlevel_reduce.parts.fold import TAG_BYTES
 if TYPE_CHECKING:
     from lowlevel_reduce.parts.groups import Group
 
-__all__ = ["MESSAGE_BYTES", "OWN", "agree", "agreed", "digest", "together"]
+__all__ = ["MARK_END", "MESSAGE_BYTES", "OWN", "agree", "agreed", "another_call", "digest", "together"]
 
 _T = TypeVar("_T")
 
@@ -24,6 +24,9 @@ MESSAGE_BYTES = 4096
 OWN = "~"
 """What names of facts begin with that are each rank's own, and not compared."""
 
+MARK_END = b"\x01"
+"""What every digest ends with."""
+
 _MOST_SHOWN = 240
 """Letters of one value that are sent; what differs behind them shows in its digest."""
 
@@ -31,7 +34,15 @@ _MOST_SHOWN = 240
 def digest(facts: dict[str, Any]) -> bytes:
     """Return what stands for the facts in every share: 16 bytes, never all of them 255."""
     text = json.dumps(facts, sort_keys=True, default=str).encode()
-    return hashlib.blake2b(text, digest_size=TAG_BYTES - 1).digest() + b"\x01"
+    return hashlib.blake2b(text, digest_size=TAG_BYTES - len(MARK_END)).digest() + MARK_END
+
+
+def another_call(rank: int) -> GroupError:
+    """Return what is raised where another rank's bytes are not of the call that this one makes."""
+    return GroupError(
+        f"rank {rank} makes another reduction than this rank: all make the same calls in the same order, with a length "
+        "or without"
+    )
 
 
 def agree(group: Group, facts: dict[str, Any], error: BaseException | None = None) -> list[dict[str, str]]:
@@ -58,9 +69,10 @@ def agree(group: Group, facts: dict[str, Any], error: BaseException | None = Non
     message = json.dumps(short).encode()
     if len(message) > MESSAGE_BYTES:  # of letters that JSON writes as six each
         message = json.dumps({name: ascii(text)[:60] + _mark(text) for name, text in short.items()}).encode()
-    found = [json.loads(each.rstrip(b" ")) for each in group.exchange(message.ljust(MESSAGE_BYTES))]
+    messages = group.exchange(message.ljust(MESSAGE_BYTES))
     if error is not None:
         raise error
+    found = [_facts_of(rank, each) for rank, each in enumerate(messages)]
     failed = [(rank, each["error"]) for rank, each in enumerate(found) if "error" in each]
     if failed:
         raise GroupError("; ".join(f"rank {rank} cannot take part: {text}" for rank, text in failed[:3]))
@@ -98,6 +110,14 @@ def agreed(group: Group, describe: Callable[[], tuple[dict[str, Any], _T]]) -> t
         error = caught
     found = agree(group, facts, error)
     return result, found
+
+
+def _facts_of(rank: int, message: bytes) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(message.rstrip(b" "))
+    except ValueError as error:  # a share of partials that has as many bytes
+        raise another_call(rank) from error
+    return found
 
 
 def _shortened(text: str) -> str:

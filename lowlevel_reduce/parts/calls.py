@@ -17,7 +17,7 @@ from lowlevel_reduce.parts.asked import Part, Request, check_part, part_of, requ
 from lowlevel_reduce.parts.bound import BoundDistributed
 from lowlevel_reduce.parts.cut import cut_of
 from lowlevel_reduce.parts.groups import Group, group_of
-from lowlevel_reduce.parts.letters import Head, can_be_sent, heads_of, letter_of
+from lowlevel_reduce.parts.letters import Head, can_be_sent, check_letters, heads_of, letter_of
 from lowlevel_reduce.parts.plan import Described, DistributedPlan
 from lowlevel_reduce.parts.repeat import again, keep
 
@@ -257,9 +257,11 @@ def _lengths(
     head = Head(-1 if error is not None else extent, mark)
     if letters is not None:
         told = letters.exchange(head)
-    heads = heads_of(told or members.exchange(letter_of(head, members.letter_bytes)))
+    told = told or members.exchange(letter_of(head, members.letter_bytes))
+    heads = heads_of(told)
     lengths = tuple(each.length for each in heads)
     if min(lengths) < 0 or len({each.mark for each in heads}) > 1:
+        check_letters(told, error)
         agree(members, facts, error)
         raise GroupError("the ranks disagree about the reduction, in what no rank can name")
     if request.axis is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from lowlevel_reduce.driver import Buffer
+from lowlevel_reduce.parts.agreement import MARK_END, another_call
 from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.fold import TAG_BYTES, fold_plan
 from lowlevel_reduce.parts.free_cut import FreeCut
@@ -26,7 +27,17 @@ if TYPE_CHECKING:
     from lowlevel_reduce.parts.groups import Group
     from lowlevel_reduce.parts.plan import DistributedPlan
 
-__all__ = ["HEADER_BYTES", "BoundLetter", "Head", "Letters", "can_be_sent", "heads_of", "letter_bytes", "letter_of"]
+__all__ = [
+    "HEADER_BYTES",
+    "BoundLetter",
+    "Head",
+    "Letters",
+    "can_be_sent",
+    "check_letters",
+    "heads_of",
+    "letter_bytes",
+    "letter_of",
+]
 
 HEADER_BYTES = 64
 """What a letter begins with: the tag of the plan that its partials are of, then the length, then the digest."""
@@ -56,6 +67,22 @@ def letter_of(head: Head, size_bytes: int, tag: bytes = b"") -> bytes:
 def heads_of(letters: Sequence[bytes]) -> list[Head]:
     """Return what all ranks told."""
     return [Head(*_HEADER.unpack_from(each)[1:]) for each in letters]
+
+
+def check_letters(letters: Sequence[bytes], error: Exception | None) -> None:
+    """Refuse what is no letter but a share of the same size, of a rank that calls with a length.
+
+    A letter has zeros behind its head, and a share has partials; without the mark of a head a rank cannot take part.
+
+    Raises
+    ------
+    Exception
+        `error`, if this rank has one of its own, else a GroupError. The other rank has not more to hear.
+    """
+    for rank, (each, head) in enumerate(zip(letters, heads_of(letters), strict=True)):
+        is_head = head.mark.endswith(MARK_END) or (head.length == -1 and not any(head.mark))
+        if any(each[_HEADER.size : HEADER_BYTES]) or not is_head:
+            raise error or another_call(rank)
 
 
 def can_be_sent(plan: DistributedPlan) -> bool:

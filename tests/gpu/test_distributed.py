@@ -269,6 +269,34 @@ def test_what_one_rank_alone_prepared_drops_no_plan_of_it(context, monkeypatch):
     assert on_each(engines(2), once, context) == [[8192.0, 1.0, 1.0, 8192.0]] * 2
 
 
+@pytest.mark.parametrize(
+    ("leaves", "told"),
+    [(9, 64), (1017, 4096)],
+    ids=["a share as long as a letter", "a share as long as what ranks compare"],
+)
+def test_partials_are_not_taken_for_what_ranks_tell(leaves, told, context):
+    """One rank repeats a call with a length, while the other asks for something else, or tells its own."""
+
+    def once(engine, own):
+        length = leaves * 1024
+        part = np.ones(lr.shard_lengths(length, "f4", 2, chunk=1024)[engine.rank], "f4")
+        options = {"length": length, "chunk": 1024, "stream": own}
+        assert float(lr.distributed.sum(part, engine, **options)) == length
+        (made,) = groups.group_of(engine).plans.values()
+        assert made.share_bytes == told
+        if engine.rank == 1:
+            options |= {"length": None} if told == 64 else {"nan": "ignore"}
+        try:
+            return lr.distributed.sum(part, engine, **options)
+        finally:
+            lr.distributed.forget(engine)
+
+    first, second = on_each(engines(2), once, context)
+    assert "rank 1 reduces something else than rank 0" in str(first)
+    assert isinstance(second, lr.GroupError)
+    assert "another reduction than this rank" in str(second)
+
+
 def test_ranks_that_call_something_else_behind_equal_plans_hear_it(context):
     def once(engine, own):
         part = np.ones(4096, "f4")

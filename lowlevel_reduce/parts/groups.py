@@ -255,10 +255,15 @@ def group_of(engine: Any) -> Group:
 
 
 def forget(engine: Any) -> None:
-    """Drop what is kept for an engine's object, plans and memory, before the engine ends; of others nothing is kept."""
-    known = _of_engines.pop(id(engine), None)
-    if known is not None:
-        known[1].drop()
+    """Drop what is kept for an engine's object, or of its group, plans and memory, before the engine ends.
+
+    None is torch's default group, as everywhere. For an object that was no group yet, nothing is kept.
+    """
+    engine = _default_group() if engine is None else engine
+    for key, (known, group) in list(_of_engines.items()):
+        if engine is known or engine is group:
+            del _of_engines[key]
+            group.drop()
 
 
 def new_group(engine: Any) -> Group:

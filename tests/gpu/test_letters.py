@@ -177,6 +177,20 @@ def test_a_forgotten_group_leaves_no_memory(context):
     lr.distributed.forget(engine)
 
 
+@pytest.mark.parametrize("named", ["by its group", "as torch's default"])
+def test_a_group_is_forgotten_by_all_that_names_it(named, context, monkeypatch):
+    (engine,) = engines(1)
+    monkeypatch.setattr(groups, "_default_group", lambda: engine)
+    with context.pushed(), lr.Stream.create(context) as own:
+        assert float(lr.distributed.sum(np.ones(2048, "f4"), stream=own)) == 2048
+        group = lr.distributed.group(engine)
+        assert group.plans
+        lr.distributed.forget(group if named == "by its group" else None)
+        assert not group.plans
+        assert lr.distributed.group(engine) is not group
+    lr.distributed.forget(engine)
+
+
 def test_a_dropped_plan_is_not_repeated(context, monkeypatch):
     monkeypatch.setattr(calls, "_MOST_PLANS", 2)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lowlevel_reduce.arrays.device_array import DeviceArray, order_after, view_output
 from lowlevel_reduce.calls.threads import here
-from lowlevel_reduce.driver import Context, binding
+from lowlevel_reduce.driver import Context
 from lowlevel_reduce.errors import GroupError
 from lowlevel_reduce.layout import lengths_of
 from lowlevel_reduce.parts.agreement import OWN, agree, agreed, digest, together
@@ -22,7 +23,6 @@ from lowlevel_reduce.parts.plan import Described, DistributedPlan
 from lowlevel_reduce.parts.repeat import again, keep
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.operators import ElementMap
 
 __all__ = ["plan", "reduce"]
@@ -142,7 +142,8 @@ def reduce(
         made = _plan_of(members, request, found, whole, initial)
         place = here().place_of(found.home)
         if result is None:
-            bound = _bound(made, place)
+            with _or_refused(members, made):
+                bound = made.bound_to(place)
             result = _run(bound, request, found, out)
             if is_plain:
                 keep(members, arrays, op, known, stream, found, bound, place)
@@ -298,12 +299,12 @@ def _plan_of(members: Group, request: Request, found: Part, whole: Any, initial:
             return {**described.facts, _LENGTH: found.extent(request.axis)}, described
 
         described = _agreed(members, asked, request.axis)
-        made = together(members, "compilation", lambda: DistributedPlan(described, members, home.context))
-        made.is_kept = True
-        return made
+        return together(members, "compilation", lambda: DistributedPlan(described, members, home.context))
 
     kept = found.kept(request.axis, keepdims=request.keepdims)
-    return _kept(members.plans, (request, whole, source.dtype, kept, binding.selected(), home.context.id), make)
+    agreed_about = _kept(members.plans, (request, whole, source.dtype, kept), make)
+    with _or_refused(members, agreed_about):
+        return agreed_about.within(home.context)
 
 
 def _kept(kept: OrderedDict[Any, _T], key: Any, make: Callable[[], _T]) -> _T:
@@ -314,19 +315,22 @@ def _kept(kept: OrderedDict[Any, _T], key: Any, make: Callable[[], _T]) -> _T:
     found = kept.get(key)
     if found is None:
         found = kept[key] = make()
+        if isinstance(found, DistributedPlan):
+            found.keep(is_kept=True)
         if len(kept) > _MOST_PLANS:
             _, dropped = kept.popitem(last=False)
             if isinstance(dropped, DistributedPlan):
-                dropped.is_kept = False
+                dropped.keep(is_kept=False)
     return found
 
 
-def _bound(made: DistributedPlan, place: Place) -> BoundDistributed:
-    """Return a plan's bound launch in a place; a rank that has no memory for it does not let the others wait."""
+@contextlib.contextmanager
+def _or_refused(members: Group, made: DistributedPlan) -> Iterator[None]:
+    """Refuse a call of a plan where something is raised, so that the others do not wait: they may not know of it."""
     try:
-        return made.bound_to(place)
+        yield
     except Exception:
-        made.group.refuse(made.described.gathered)
+        members.refuse(made.described.gathered)
         raise
 
 

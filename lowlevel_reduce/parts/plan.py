@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.calls.options import initial_key
 from lowlevel_reduce.closing import Closing
-from lowlevel_reduce.driver import Context, Stream
+from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import result_tuple
@@ -189,6 +189,7 @@ class DistributedPlan(Closing):
 
     def __init__(self, described: Described, group: Group, context: Context) -> None:
         self.described, self.group, self.context, self.is_kept = described, group, context, False
+        self._where, self._elsewhere = (binding.selected(), context.id), dict[Any, DistributedPlan]()
         cut, kept, types = described.cut, described.kept, described.types
         self.op, self.cut, self.root = described.folded.name, cut, described.root
         self.dtype, self.result_dtype, self.result_shape = types.element.dtype, types.result_dtype, described.shape
@@ -240,6 +241,23 @@ class DistributedPlan(Closing):
         """
         return BoundDistributed(self, Stream.of(stream).fixed())
 
+    def within(self, context: Context) -> DistributedPlan:
+        """Return the plan of what the ranks agreed about in a context of this rank, of which the others need not hear.
+
+        Raises as `DistributedPlan`; it stays agreed about.
+        """
+        where = binding.selected(), context.id
+        if where == self._where:
+            return self
+        found = kept_of_stream(self._elsewhere, where, lambda: DistributedPlan(self.described, self.group, context))
+        found.is_kept = self.is_kept
+        return found
+
+    def keep(self, *, is_kept: bool) -> None:
+        """Say whether its group keeps it, in all contexts."""
+        for each in (self, *self._elsewhere.values()):
+            each.is_kept = is_kept
+
     def bound_to(self, place: Place) -> BoundDistributed:
         """Return the bound launch that is kept for a place, for calls of its thread while its context is current."""
         return kept_of_stream(self._bound, place, lambda: BoundDistributed(self, place.stream, place))
@@ -254,7 +272,9 @@ class DistributedPlan(Closing):
 
     def close(self) -> None:
         """Drop the kernels; bound launches keep theirs."""
-        self.is_kept = False
+        self.keep(is_kept=False)
+        for plan in self._elsewhere.values():
+            plan.close()
         self._bound.clear()
         self._letters.clear()
         for each in (*(piece.plan for piece in (*self.pieces, *self.shared)), self.pivots, self.fold):

@@ -240,6 +240,26 @@ def test_a_rank_without_a_part_gathers_what_the_others_do(op, axis, lengths, mac
 
 
 @pytest.mark.parametrize("length", [None, 8192])
+def test_one_rank_may_work_in_several_contexts(length, device, context):
+    """The others repeat a plan that all have agreed about, while it makes its kernels in another context."""
+
+    def once(engine, own):
+        part = np.ones(4096, "f4")
+        found = [float(lr.distributed.sum(part, engine, length=length, stream=own)) for _ in range(2)]
+        for _ in range(2):
+            if engine.rank == 0:
+                found.append(float(lr.distributed.sum(part, engine, length=length, stream=own)))
+                continue
+            with lr.Context.create(device) as other, other.pushed(), lr.Stream.create(other) as stream:
+                found.append(float(lr.distributed.sum(part, engine, length=length, stream=stream)))
+        found.append(float(lr.distributed.sum(part, engine, length=length, stream=own)))
+        lr.distributed.forget(engine)
+        return found
+
+    assert on_each(engines(2), once, context) == [[8192.0] * 5] * 2
+
+
+@pytest.mark.parametrize("length", [None, 8192])
 @pytest.mark.parametrize(("shape", "axis"), [((), 0), ((), -1), ((4096, 2), 2), ((4096, 2), -3)])
 def test_an_axis_that_one_rank_does_not_have_is_an_error_everywhere(shape, axis, length, context):
     def once(engine, own):

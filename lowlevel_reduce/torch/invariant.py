@@ -18,6 +18,10 @@ __all__ = ["REPLACED", "batch_invariant"]
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _ours = threading.local()
+_lock = threading.RLock()
+
+_open: dict[str, tuple[int, torch.library.Library]] = {}
+"""How many blocks there are for a kind of device, and what holds for all of them: they may end in any order."""
 
 
 def _is_ours(x: Tensor) -> bool:
@@ -95,7 +99,7 @@ def batch_invariant(device: str = "cuda") -> Iterator[None]:
     What a model computes of a row then has the same bits, whatever the batch, as far as its other functions are
     invariant: matrix products of a fixed shape per row, for example. Tensors of other types than floats, and without an
     axis, go to torch, and so do sums and means that are to be of other types. It holds for the whole process, so for
-    other threads too; blocks may be nested.
+    other threads too, until the last of all blocks ends.
 
     Parameters
     ----------
@@ -105,6 +109,22 @@ def batch_invariant(device: str = "cuda") -> Iterator[None]:
     key = {"cuda": "CUDA", "cpu": "CPU"}.get(device)
     if key is None:
         raise ValueError(f'device is "cuda" or "cpu", not {device!r}')
+    with _lock:
+        count, library = _open.get(key) or (0, _replacing(key))
+        _open[key] = count + 1, library
+    try:
+        yield
+    finally:
+        with _lock:
+            count, library = _open.pop(key)
+            if count > 1:
+                _open[key] = count - 1, library
+            else:
+                library._destroy()
+
+
+def _replacing(key: str) -> torch.library.Library:
+    """Put our functions in the place of torch's for a kind of device, until the library is destroyed."""
     library = torch.library.Library("aten", "IMPL")
     try:
         for name, function in REPLACED.items():
@@ -114,13 +134,14 @@ def batch_invariant(device: str = "cuda") -> Iterator[None]:
                 original = torch.library.get_kernel(operator, key)
                 with warnings.catch_warnings():  # that a kernel is overridden, which is what was asked for
                     warnings.simplefilter("ignore", UserWarning)
-                    library.impl(name, _guarded(function, original, key), key, with_keyset=True, allow_override=True)
-        yield
-    finally:
+                    library.impl(name, _guarded(function, original), key, with_keyset=True, allow_override=True)
+    except BaseException:
         library._destroy()
+        raise
+    return library
 
 
-def _guarded(function: Callable[..., Any], original: Any, key: str) -> Callable[..., Any]:
+def _guarded(function: Callable[..., Any], original: Any) -> Callable[..., Any]:
     """Return the function, which hands what it does not take to the kernel that was there."""
 
     def replaced(keyset: Any, x: Tensor, *rest: Any, **options: Any) -> Any:

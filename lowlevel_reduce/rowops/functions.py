@@ -141,7 +141,7 @@ def rms_norm(
     weight : array, optional
         One element for each column.
     eps : float, optional
-        By default the elements' type's epsilon.
+        By default the elements' type's epsilon, as torch documents its own; of types of 16 bits torch takes float32's.
     residual : array, optional
         Added to `x` first, rounded to the elements' type; the sum is written too, to ``out={"residual": …}`` or a new
         array.

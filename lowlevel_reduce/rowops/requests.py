@@ -192,7 +192,7 @@ def quantize(x: Any, dtype: Any, block: int | None, *, weight: Any, rms_eps: flo
 
 
 def epsilon(eps: float | None, x: Any) -> float:
-    """Return eps; by default the distance from 1 to the next number of the elements' type, as in torch."""
+    """Return eps; by default the distance from 1 to the next number of the elements' type."""
     if eps is not None:
         return not_negative(eps, "eps")
     found = _epsilons.get(x.dtype)

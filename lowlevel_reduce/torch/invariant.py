@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lowlevel_reduce.torch import operators, reductions
+from lowlevel_reduce.torch.tensors import number_type
 
 __all__ = ["REPLACED", "batch_invariant"]
 
@@ -32,7 +33,7 @@ def _softmax(log: bool) -> Callable[..., Tensor]:
     function = operators.log_softmax if log else operators.softmax
 
     def replaced(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-        return function(x.float() if half_to_float else x, dim)
+        return function(x.float() if half_to_float else x, dim).contiguous()  # as torch's own, whatever the axis
 
     return replaced
 
@@ -42,7 +43,7 @@ def _softmax_backward(log: bool) -> Callable[..., Tensor]:
         dim = dim % y.dim()
         dy, y = (each.transpose(dim, -1).contiguous() for each in (dy, y))
         found: Tensor = operators._softmax_backward(dy, y, 1.0, log)
-        return found.transpose(dim, -1).to(input_dtype)
+        return found.transpose(dim, -1).to(input_dtype, memory_format=torch.contiguous_format)
 
     return replaced
 
@@ -58,8 +59,11 @@ def _layer_norm(
     axes, rows = len(normalized_shape), _rows(x, normalized_shape)
     flat = [None if each is None else each.reshape(-1) for each in (weight, bias)]
     out, mean, rstd = operators._layer_norm(rows, *flat, eps)
-    kept = (*rows.shape[:-1], *(1,) * axes)
-    return out.reshape(x.shape), mean.reshape(kept), rstd.reshape(kept)
+    shape = (*rows.shape[:-1], *(1,) * axes)
+    kept = mean.dtype
+    if not x.is_cuda and (weight is None or weight.dtype == x.dtype):  # what torch's gradient takes there
+        kept = x.dtype
+    return out.reshape(x.shape), mean.reshape(shape).to(kept), rstd.reshape(shape).to(kept)
 
 
 def _sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -70,13 +74,22 @@ def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dty
     return reductions.mean(x, dim, keepdim, dtype=dtype)
 
 
-def _rms_norm(
+def _epsilon(x: Tensor, eps: float | None) -> float:
+    """Return eps; by default torch's, which is that of numbers, not that of elements of 16 bits."""
+    return torch.finfo(number_type(x.dtype)).eps if eps is None else eps
+
+
+def _fused_rms_norm(
     x: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None
 ) -> tuple[Tensor, Tensor]:
     axes, rows = len(normalized_shape), _rows(x, normalized_shape)
-    flat = None if weight is None else weight.reshape(-1)
-    out, rstd = operators._rms_norm(rows, flat, torch.finfo(x.dtype).eps if eps is None else eps)
+    out, rstd = operators._rms_norm(rows, None if weight is None else weight.reshape(-1), _epsilon(x, eps))
     return out.reshape(x.shape), rstd.reshape(*rows.shape[:-1], *(1,) * axes)
+
+
+def _rms_norm(x: Tensor, normalized_shape: list[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    flat = None if weight is None else weight.reshape(-1)
+    return operators.rms_norm(_rows(x, normalized_shape), flat, _epsilon(x, eps)).reshape(x.shape)
 
 
 REPLACED: dict[str, Callable[..., Any]] = {
@@ -87,9 +100,15 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "_softmax_backward_data": _softmax_backward(False),
     "_log_softmax_backward_data": _softmax_backward(True),
     "native_layer_norm": _layer_norm,
-    "_fused_rms_norm": _rms_norm,
 }
 """The functions of ``aten`` that are replaced, and by what; those that a version of torch lacks are left out."""
+
+_REPLACED_ON = {
+    "CUDA": [("CUDA", "_fused_rms_norm", _fused_rms_norm)],
+    "CPU": [("CPU", "rms_norm", _rms_norm), ("AutogradCPU", "rms_norm", _rms_norm)],
+}
+"""The same for one kind of device. On the CPU torch's fused function has no gradient: the whole function is replaced
+there, and has the gradient of ours."""
 
 
 @contextmanager
@@ -98,8 +117,8 @@ def batch_invariant(device: str = "cuda") -> Iterator[None]:
 
     What a model computes of a row then has the same bits, whatever the batch, as far as its other functions are
     invariant: matrix products of a fixed shape per row, for example. Tensors of other types than floats, and without an
-    axis, go to torch, and so do sums and means that are to be of other types. It holds for the whole process, so for
-    other threads too, until the last of all blocks ends.
+    axis, go to torch, and so do sums and means that are to be of other types, and calls with ``out=``. It holds for the
+    whole process, so for other threads too, until the last of all blocks ends.
 
     Parameters
     ----------
@@ -123,11 +142,12 @@ def batch_invariant(device: str = "cuda") -> Iterator[None]:
                 library._destroy()
 
 
-def _replacing(key: str) -> torch.library.Library:
+def _replacing(device: str) -> torch.library.Library:
     """Put our functions in the place of torch's for a kind of device, until the library is destroyed."""
     library = torch.library.Library("aten", "IMPL")
     try:
-        for name, function in REPLACED.items():
+        everywhere = [(device, name, function) for name, function in REPLACED.items()]
+        for key, name, function in everywhere + _REPLACED_ON[device]:
             packet, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
             if operator is not None:

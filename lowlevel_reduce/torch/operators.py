@@ -185,7 +185,10 @@ def _along(x: Tensor, dim: int, call: Any) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """Return `lowlevel_reduce.rms_norm` of the last axis."""
+    """Return `lowlevel_reduce.rms_norm` of the last axis; eps is the elements' type's by default.
+
+    So it is in torch's documentation; its functions take that of float32 for types of 16 bits.
+    """
     return _rms_norm(x, weight, torch.finfo(x.dtype).eps if eps is None else eps)[0]
 
 

@@ -1,5 +1,7 @@
 """`batch_invariant` on tensors of the CPU: blocks that overlap, and what torch's own functions are like otherwise."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -37,3 +39,48 @@ def test_an_error_in_a_block_within_another_ends_that_one_alone():
             _ = 1 / 0
         assert is_replaced()
     assert not is_replaced()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_rms_norm_has_the_eps_of_torchs(dtype):
+    """That of float32 for types of 16 bits, whatever torch's documentation says: small rows tell them apart."""
+    x, f = drawn(dtype) * 1e-2, torch.nn.functional
+    expected = f.rms_norm(x, (200,))
+    with lt.batch_invariant("cpu"):
+        torch.testing.assert_close(f.rms_norm(x, (200,)), expected)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in the block", "behind the block"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_gradients_of_norms(norm, dtype, inside):
+    f = torch.nn.functional
+    tolerances = {"rtol": 1e-5, "atol": 1e-5} if dtype.itemsize > 2 else {"rtol": 2e-2, "atol": 2e-2}
+
+    def found(replaced):
+        x, weight = drawn(dtype).requires_grad_(), drawn(dtype, (200,)).requires_grad_()
+        with contextlib.ExitStack() as stack:
+            if replaced:
+                stack.enter_context(lt.batch_invariant("cpu"))
+            y = getattr(f, norm)(x, (200,), weight)
+            if inside:
+                (y.double() ** 2).mean().backward()
+        if not inside:
+            (y.double() ** 2).mean().backward()
+        return y, x.grad, weight.grad
+
+    torch.testing.assert_close(found(True), found(False), **tolerances)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_what_torch_makes_contiguous_is_contiguous(name):
+    """Programs ask for a view of it, and what is traced expects it."""
+    x = drawn(shape=(4, 5, 6)).requires_grad_()
+    with lt.batch_invariant("cpu"):
+        y = getattr(torch, name)(x, 0)
+        (y * y).sum().backward()
+        got = y.view(-1), x.grad.view(-1)
+    x.grad = None
+    y = getattr(torch, name)(x, 0)
+    (y * y).sum().backward()
+    torch.testing.assert_close(got, (y.view(-1), x.grad.view(-1)))

@@ -138,7 +138,7 @@ class RowPlan(Closing):
             loaded.kernel.set_max_dynamic_shared_bytes(most, device)
         return loaded
 
-    @property
+    @functools.cached_property
     def output_dtypes(self) -> tuple[Any, ...]:
         """The dtypes of the outputs, and of what is kept."""
         return tuple(map(numpy_dtype, (*self.types.outputs, *self.types.kept)))

@@ -14,7 +14,7 @@ from lowlevel_reduce.rowops import meaning
 from lowlevel_reduce.rowops.launch import RowLaunch
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.plan import RowPlan, row_plan
-from lowlevel_reduce.torch.tensors import NUMPY_TYPES, as_numpy, as_tensor
+from lowlevel_reduce.torch.tensors import as_numpy, as_tensor, numpy_type, torch_type
 
 __all__ = ["MAX_KEPT", "run"]
 
@@ -75,7 +75,7 @@ def _on_host(
         operation,
         as_numpy(x),
         second=None if second is None else as_numpy(second),
-        dtype={name: NUMPY_TYPES[dtype] for name, dtype in dtypes.items()},
+        dtype={name: numpy_type(dtype) for name, dtype in dtypes.items()},
         **{name: as_numpy(tensor) for name, tensor in beside.items()},
         **parameters,
     )
@@ -115,15 +115,12 @@ def _on_device(
                 _kept.popitem(last=False)
     plan, launch = found
     outputs = [
-        torch.empty(x.shape if k < len(operation.write) else x.shape[:-1], dtype=_TORCH[dtype], device=x.device)
-        for k, dtype in enumerate((*plan.types.outputs, *plan.types.kept))
+        torch.empty(x.shape if k < len(operation.write) else x.shape[:-1], dtype=torch_type(dtype), device=x.device)
+        for k, dtype in enumerate(plan.output_dtypes)
     ]
     inputs = (x, *(() if second is None else (second,)), *beside.values())
     launch(*(tensor.data_ptr() for tensor in (*inputs, *outputs)))
     return tuple(outputs)
-
-
-_TORCH = {str(dtype.name): own for own, dtype in NUMPY_TYPES.items()}
 
 
 def _bound(
@@ -148,12 +145,12 @@ def _bound(
         plan = row_plan(
             operation,
             shape=tuple(x.shape),
-            dtype=NUMPY_TYPES[x.dtype],
+            dtype=numpy_type(x.dtype),
             strides_bytes=tuple(stride * size for stride in x.stride()),
             second_strides_bytes=None if second is None else tuple(stride * size for stride in second.stride()),
-            columns={name: NUMPY_TYPES[beside[name].dtype] for name in operation.columns},
-            rows={name: NUMPY_TYPES[beside[name].dtype] for name in operation.rows},
-            outputs={name: NUMPY_TYPES[dtype] for name, dtype in dtypes.items()},
+            columns={name: numpy_type(beside[name].dtype) for name in operation.columns},
+            rows={name: numpy_type(beside[name].dtype) for name in operation.rows},
+            outputs={name: numpy_type(dtype) for name, dtype in dtypes.items()},
             parameters=parameters,
             context=context,
         )

@@ -16,8 +16,10 @@ import lowlevel_reduce as lr  # noqa: E402
 from benchmarks.peers.torch_peer import host_array  # noqa: E402
 from lowlevel_reduce import simulator  # noqa: E402
 from lowlevel_reduce.arrays import libraries  # noqa: E402
+from lowlevel_reduce.calls import threads  # noqa: E402
 from lowlevel_reduce.driver import Stream  # noqa: E402
 from lowlevel_reduce.dtypes import ELEMENT_TYPES  # noqa: E402
+from lowlevel_reduce.torch import reductions  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "embed_in_torch.py"
 
@@ -148,6 +150,44 @@ def test_without_a_stream_it_is_the_one_that_pytorch_works_in_at_each_call(worki
                 assert asked["cuStreamWaitEvent"] == 0
                 assert not round_ or asked["cuModuleLoadData"] + asked["cuLibraryLoadData"] == 0
         del results
+
+
+@pytest.fixture
+def placed_sum(stream, monkeypatch):
+    """Return what sums a tensor as the operator does on a GPU, into one that is placed, and that one's content."""
+    out = torch.zeros(30)
+    result = place(out, stream)
+    monkeypatch.setattr(reductions, "_fake", lambda *given: result)
+
+    def placed_sum(x):
+        monkeypatch.setattr(type(x), "device", SimpleNamespace(type="cuda"), raising=False)
+        reductions._reduced(x, "sum", [0], False, None)
+        return content_of(out).view(np.float32)
+
+    return placed_sum
+
+
+def test_a_sum_of_the_operator_is_known_when_it_comes_again(working, stream, placed_sum):
+    """By the stream that PyTorch works in, of which an object is kept."""
+    working.handle = stream.handle
+    x = random(20, 30)
+    on_device, expected = place(x, stream), lr.tree.reduce(x.numpy(), axis=0)
+    for _ in range(2):
+        assert placed_sum(on_device).tobytes() == expected.tobytes()
+    kept, before = dict(threads.here()._streams), Counter(simulator.selected().calls)
+    placed_sum(on_device)
+    asked = simulator.selected().calls - before
+    assert asked["cuLaunchKernelEx"] == 1
+    assert not [name for name in asked if name.startswith("cuPointer")]
+    assert threads.here()._streams == kept
+
+
+def test_a_parameter_is_summed_by_its_attributes(placed_sum, monkeypatch):
+    """Its class has none that are trusted, and its protocols refuse what requires a gradient."""
+    taken = []
+    monkeypatch.setattr(lr, "reduce", lambda x, *given, **options: taken.append((type(x), x.requires_grad)))
+    placed_sum(torch.nn.Parameter(random(20, 30)))
+    assert taken == [(torch.Tensor, False)]
 
 
 def test_pytorchs_stream_protocol_names_a_stream(context, stream):

@@ -52,6 +52,8 @@ def run(
     **parameters
         The operation's parameters.
     """
+    if not x.dim():
+        raise ValueError("a row operation needs an array of one axis at least")
     beside = beside or {}
     if x.device.type == "cpu":
         return _on_host(operation, x, second, beside, dtypes or {}, parameters)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lowlevel_reduce.rowops import exponentials, norms
+from lowlevel_reduce.rowops.requests import not_negative, positive
 from lowlevel_reduce.torch.launching import run
 from lowlevel_reduce.torch.tensors import number_type
 
@@ -29,13 +30,14 @@ def _summed(terms: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the sums of all rows, in the order of the one tree."""
     from lowlevel_reduce.torch.reductions import sum_of  # noqa: PLC0415 - which is made of operators, too
 
-    return sum_of(terms.reshape(-1, terms.shape[-1]), [0], False, dtype)
+    rows = terms.flatten(0, -2) if terms.dim() > 1 else terms[None]
+    return sum_of(rows, [0], False, dtype)
 
 
 @torch.library.custom_op("lowlevel_reduce::softmax", mutates_args=())
 def _softmax(x: Tensor, scale: float, log: bool) -> Tensor:
     operation = exponentials.softmax_of(log=log, causal=False, lengths=False, scaled=scale != 1)
-    parameters: dict[str, Any] = {"scale": scale} if scale != 1 else {}
+    parameters: dict[str, Any] = {"scale": positive(scale, "scale")} if scale != 1 else {}
     return run(operation, x, **parameters)[0]
 
 
@@ -47,7 +49,7 @@ def _softmax_backward(dy: Tensor, y: Tensor, scale: float, log: bool) -> Tensor:
 @torch.library.custom_op("lowlevel_reduce::rms_norm", mutates_args=())
 def _rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     operation = norms.rms_norm_of(weight=weight is not None, residual=False, keeps=True)
-    out, rstd = run(operation, x, beside={} if weight is None else {"weight": weight}, eps=eps)
+    out, rstd = run(operation, x, beside={} if weight is None else {"weight": weight}, eps=not_negative(eps, "eps"))
     return out, rstd
 
 
@@ -64,7 +66,7 @@ def _rms_norm_backward(dy: Tensor, x: Tensor, rstd: Tensor, weight: Tensor | Non
 def _layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     operation = norms.layer_norm_of(weight=weight is not None, bias=bias is not None, keeps=True)
     beside = {name: each for name, each in (("weight", weight), ("bias", bias)) if each is not None}
-    out, mean, rstd = run(operation, x, beside=beside, eps=eps)
+    out, mean, rstd = run(operation, x, beside=beside, eps=not_negative(eps, "eps"))
     return out, mean, rstd
 
 

@@ -49,3 +49,35 @@ def test_a_single_element_has_the_axis_that_torch_says_it_has():
     x = x.detach()
     with FakeTensorMode() as mode:
         assert lt.sum(mode.from_tensor(x), 0).shape == ()
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (2, 0, 5), (0,)])
+def test_gradients_of_norms_without_elements(shape):
+    for norm in (lt.rms_norm, lt.layer_norm):
+        x, weight = torch.ones(shape, requires_grad=True), torch.ones(shape[-1], requires_grad=True)
+        norm(x, weight).sum().backward()
+        assert x.grad.shape == x.shape
+        assert torch.equal(weight.grad, torch.zeros(shape[-1]))
+
+
+def test_a_means_gradient_is_rounded_once():
+    x = torch.ones(3, 7, dtype=torch.bfloat16, requires_grad=True)
+    for mean in (lt.mean, torch.mean):
+        x.grad = None
+        (mean(x, 1, dtype=torch.float32) * 1.00390625).sum().backward()
+        assert (x.grad == torch.tensor(1.00390625 / 7).bfloat16()).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: lt.softmax(x, scale=-1.0), "scale is above 0"),
+        (lambda x: lt.log_softmax(x, scale=float("nan")), "scale is above 0"),
+        (lambda x: lt.rms_norm(x, eps=-1.0), "eps is 0 or more"),
+        (lambda x: lt.layer_norm(x, eps=float("nan")), "eps is 0 or more"),
+        (lambda x: lt.softmax(x[0, 0]), "one axis at least"),
+    ],
+)
+def test_what_the_functions_of_arrays_refuse(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(torch.ones(2, 3))

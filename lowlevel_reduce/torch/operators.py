@@ -13,6 +13,7 @@ from torch import Tensor
 from lowlevel_reduce.rowops import exponentials, norms
 from lowlevel_reduce.rowops.requests import not_negative, positive
 from lowlevel_reduce.torch.launching import run
+from lowlevel_reduce.torch.reductions import sum_of
 from lowlevel_reduce.torch.tensors import number_type
 
 __all__ = ["cross_entropy", "layer_norm", "log_softmax", "rms_norm", "softmax"]
@@ -26,10 +27,13 @@ def _per_row(x: Tensor) -> Tensor:
     return torch.empty(x.shape[:-1], dtype=number_type(x.dtype), device=x.device)
 
 
+def _given(**tensors: Tensor | None) -> dict[str, Tensor]:
+    """Return those tensors that there are, by name."""
+    return {name: each for name, each in tensors.items() if each is not None}
+
+
 def _summed(terms: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the sums of all rows, in the order of the one tree."""
-    from lowlevel_reduce.torch.reductions import sum_of  # noqa: PLC0415 - which is made of operators, too
-
     rows = terms.flatten(0, -2) if terms.dim() > 1 else terms[None]
     return sum_of(rows, [0], False, dtype)
 
@@ -49,24 +53,22 @@ def _softmax_backward(dy: Tensor, y: Tensor, scale: float, log: bool) -> Tensor:
 @torch.library.custom_op("lowlevel_reduce::rms_norm", mutates_args=())
 def _rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     operation = norms.rms_norm_of(weight=weight is not None, residual=False, keeps=True)
-    out, rstd = run(operation, x, beside={} if weight is None else {"weight": weight}, eps=not_negative(eps, "eps"))
+    out, rstd = run(operation, x, beside=_given(weight=weight), eps=not_negative(eps, "eps"))
     return out, rstd
 
 
 @torch.library.custom_op("lowlevel_reduce::rms_norm_backward", mutates_args=())
 def _rms_norm_backward(dy: Tensor, x: Tensor, rstd: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     operation = norms.rms_norm_gradient_of(weight=weight is not None, terms=weight is not None)
-    beside = {**({} if weight is None else {"weight": weight}), "rstd": rstd}
     types = {} if weight is None else {"dweight": number_type(x.dtype)}
-    found = run(operation, x, second=dy, beside=beside, dtypes=types)
+    found = run(operation, x, second=dy, beside=_given(weight=weight, rstd=rstd), dtypes=types)
     return found[0], x.new_empty(0) if weight is None else _summed(found[1], weight.dtype)
 
 
 @torch.library.custom_op("lowlevel_reduce::layer_norm", mutates_args=())
 def _layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     operation = norms.layer_norm_of(weight=weight is not None, bias=bias is not None, keeps=True)
-    beside = {name: each for name, each in (("weight", weight), ("bias", bias)) if each is not None}
-    out, mean, rstd = run(operation, x, beside=beside, eps=not_negative(eps, "eps"))
+    out, mean, rstd = run(operation, x, beside=_given(weight=weight, bias=bias), eps=not_negative(eps, "eps"))
     return out, mean, rstd
 
 
@@ -75,11 +77,9 @@ def _layer_norm_backward(
     dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     operation = norms.layer_norm_gradient_of(weight=weight is not None, terms=weight is not None)
-    beside = {**({} if weight is None else {"weight": weight}), "mean": mean, "rstd": rstd}
     types = {} if weight is None else {"dweight": number_type(x.dtype)}
-    found = run(operation, x, second=dy, beside=beside, dtypes=types)
-    none = x.new_empty(0)
-    dweight = none if weight is None else _summed(found[1], weight.dtype)
+    found = run(operation, x, second=dy, beside=_given(weight=weight, mean=mean, rstd=rstd), dtypes=types)
+    dweight = x.new_empty(0) if weight is None else _summed(found[1], weight.dtype)
     dbias = _summed(dy, dy.dtype if weight is None else weight.dtype) if bias else x.new_empty(0)
     return found[0], dweight, dbias
 
@@ -170,20 +170,19 @@ _cross_entropy.register_autograd(_cross_entropy_gradient, setup_context=_keep_cr
 
 def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, dtype: torch.dtype | None = None) -> Tensor:
     """Return `lowlevel_reduce.softmax` along an axis; other axes than the last one are moved there."""
-    return _along(x if dtype is None else x.to(dtype), dim, lambda rows: _softmax(rows, scale, False))
+    return _along(x, dim, scale, dtype, log=False)
 
 
 def log_softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, dtype: torch.dtype | None = None) -> Tensor:
     """Return `lowlevel_reduce.log_softmax` along an axis; other axes than the last one are moved there."""
-    return _along(x if dtype is None else x.to(dtype), dim, lambda rows: _softmax(rows, scale, True))
+    return _along(x, dim, scale, dtype, log=True)
 
 
-def _along(x: Tensor, dim: int, call: Any) -> Tensor:
-    if dim in (-1, x.dim() - 1):
-        found: Tensor = call(x)
-        return found
-    moved: Tensor = call(x.transpose(dim, -1).contiguous()).transpose(dim, -1)
-    return moved
+def _along(x: Tensor, dim: int, scale: float, dtype: torch.dtype | None, *, log: bool) -> Tensor:
+    x = x if dtype is None else x.to(dtype)
+    is_last = dim in (-1, x.dim() - 1)
+    found: Tensor = _softmax(x if is_last else x.transpose(dim, -1).contiguous(), scale, log)
+    return found if is_last else found.transpose(dim, -1)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
@@ -204,8 +203,6 @@ def cross_entropy(x: Tensor, target: Tensor, *, ignore_index: int = -100, reduct
 
     The losses are numbers, float32 for 16-bit logits; they are summed in the order of the one tree.
     """
-    from lowlevel_reduce.torch.reductions import sum_of  # noqa: PLC0415 - as above
-
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
     loss: Tensor = _cross_entropy(x, target, ignore_index)[0]

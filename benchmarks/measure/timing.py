@@ -170,10 +170,26 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def conditions(device: Device, commit: str | None) -> dict[str, Any]:
-    """Return the conditions of a measurement: device, clocks, driver, host, versions, sources, commit (from git)."""
+def conditions(device: Device | None, commit: str | None) -> dict[str, Any]:
+    """Return the conditions of a measurement: device, clocks, driver, host, versions, sources, commit (from git).
+
+    Without a device those of the host alone.
+    """
     return {
         "measured": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        **({} if device is None else _device_conditions(device)),
+        "cpu": _cpu(),
+        "logical_cpus": os.cpu_count(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "python": platform.python_version(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "commit": commit or _first_line(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
+        "sources": sources_digest(),
+    }
+
+
+def _device_conditions(device: Device) -> dict[str, Any]:
+    return {
         "device": device.name,
         "card": device.uuid[:8],  # which of those of this name
         "compute_capability": ".".join(map(str, device.compute_capability)),
@@ -187,13 +203,6 @@ def conditions(device: Device, commit: str | None) -> dict[str, Any]:
             ]
         ),
         "cuda_driver": ".".join(map(str, driver.version())),
-        "cpu": _cpu(),
-        "logical_cpus": os.cpu_count(),
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-        "python": platform.python_version(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
-        "commit": commit or _first_line(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
-        "sources": sources_digest(),
     }
 
 

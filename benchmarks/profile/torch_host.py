@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 import lowlevel_reduce as lr
+from benchmarks.measure.timing import conditions
+from lowlevel_reduce.driver import Device
 from lowlevel_reduce.torch import operators
 
 __all__ = ["main", "rows_of"]
@@ -110,6 +112,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--calls", type=int, default=CALLS)
+    parser.add_argument("--commit", help="the commit, where there is no git")
     given = parser.parse_args(argv)
     on_gpu = given.device == "cuda"
     wait = torch.cuda.synchronize if on_gpu else lambda: None
@@ -130,7 +133,9 @@ def main(argv: list[str] | None = None) -> None:
                 f"{operator - empty - direct:+.2f} us above both"
             )
     if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+        device = Device(0) if on_gpu else None
+        facts = {"device": "cpu", **conditions(device, given.commit), "rounds": given.rounds, "calls": given.calls}
+        given.json.write_text(json.dumps({"conditions": facts, "us": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

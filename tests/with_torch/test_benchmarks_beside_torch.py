@@ -90,6 +90,12 @@ def test_the_host_time_of_an_operator_has_an_empty_one_of_its_signature(capsys, 
     for row in torch_host.rows_of("cpu"):
         ours, empty = (each if isinstance(each, tuple) else (each,) for each in (row.operator(), row.empty()))
         assert [(each.shape, each.dtype) for each in ours] == [(each.shape, each.dtype) for each in empty]
-    torch_host.main(["--device", "cpu", "--rounds", "1", "--calls", "1", "--json", str(tmp_path / "found.json")])
+    options = ["--rounds", "1", "--calls", "1", "--commit", "abc", "--json", str(tmp_path / "found.json")]
+    torch_host.main(["--device", "cpu", *options])
     assert capsys.readouterr().out.count("us above both") == 3
-    assert set(json.loads((tmp_path / "found.json").read_text())) == {"softmax", "rms_norm", "layer_norm"}
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert set(found["us"]) == {"softmax", "rms_norm", "layer_norm"}
+    conditions = found["conditions"]
+    assert (conditions["commit"], conditions["rounds"], conditions["calls"]) == ("abc", 1, 1)
+    assert conditions["packages"]["torch"].startswith(torch.__version__.split("+")[0])
+    assert conditions["device"] == "cpu"

@@ -31,9 +31,9 @@ from lowlevel_reduce.calls.views import (
     is_here,
     is_trusted,
     known_as,
-    seen,
     spot_in,
     spot_of,
+    trusted_view,
     view_in,
 )
 from lowlevel_reduce.driver import Stream
@@ -181,7 +181,7 @@ def _anew(thread: Thread, key: Any, make: Describe, arrays: tuple[Any, Any, Any]
     if place.is_capturing or not are_of(place, *key[1:4]):
         return None
     if out is None:  # of a new shape: all but the launch is known not to fail
-        views: tuple[ArrayView, ...] = (seen(x),) if second is None else (seen(x), seen(second))
+        views: tuple[ArrayView, ...] = (trusted_view(x),) if second is None else (trusted_view(x), trusted_view(second))
         _, made = make(thread, place, views, key[4], key[5], initial)
         prepared = made()
         if thread.has_met(key):

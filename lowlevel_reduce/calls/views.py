@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.threads import Thread
 
 __all__ = ["CURRENT", "UNKNOWN", "address_of", "are_of", "are_trusted", "is_current", "is_here",
-           "is_trusted", "known_as", "seen", "spot_in", "spot_of", "view_in"]  # fmt: skip
+           "is_trusted", "known_as", "spot_in", "spot_of", "trusted_view", "view_in"]  # fmt: skip
 
 UNKNOWN = object()
 """What stands for an array or a stream of which the driver must be asked."""
@@ -129,7 +129,7 @@ def view_in(thread: Thread, place: Place, x: Any) -> ArrayView:
     return view
 
 
-def seen(x: Any) -> ArrayView:
+def trusted_view(x: Any) -> ArrayView:
     """Return what an array that is trusted is like; of its address, which is 0 here, asks who launches."""
     if type(x) is DeviceArray:
         return ArrayView(0, x.shape, None, x.dtype, False, x)

@@ -14,7 +14,7 @@ from lowlevel_reduce.functions.keywords import own_keywords
 from lowlevel_reduce.rowops import requests
 from lowlevel_reduce.rowops.call import apply, row_operation
 from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
-from lowlevel_reduce.rowops.seen import seen
+from lowlevel_reduce.rowops.shaped import shaped
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
@@ -87,7 +87,7 @@ def softmax(
     -----
     A row whose largest element is infinite or NaN becomes NaN, as in torch; a row without elements becomes zeros.
     """
-    stream, x = seen(stream, x)
+    stream, x = shaped(stream, x)
     request = requests.softmax(
         x, axis, log=False, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
     )
@@ -111,7 +111,7 @@ def log_softmax(
     cluster: int | None = None,
 ) -> Any:
     """Return the logarithm of `softmax`, whose arguments these are; elements that a mask hides become -inf."""
-    stream, x = seen(stream, x)
+    stream, x = shaped(stream, x)
     request = requests.softmax(
         x, axis, log=True, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
     )
@@ -153,7 +153,7 @@ def rms_norm(
     DeviceArray or named tuple
         `out`; with more than that, a tuple of `out`, `residual` and `rstd`, as far as they were asked for.
     """
-    stream, x = seen(stream, x)
+    stream, x = shaped(stream, x)
     request = requests.rms_norm(x, weight, eps, residual=residual, keeps=return_rstd, dtype=dtype, axis=axis)
     return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
@@ -179,7 +179,7 @@ def layer_norm(
     `weight` and `bias` have one element for each column. With `return_stats` the result is a named tuple of `out`,
     `mean` and `rstd`.
     """
-    stream, x = seen(stream, x)
+    stream, x = shaped(stream, x)
     request = requests.layer_norm(x, weight, bias, eps, keeps=return_stats, dtype=dtype, axis=axis)
     return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
@@ -217,7 +217,7 @@ def group_norm(
     UnsupportedError
         If a group is not in one piece, as where channels lie last in memory.
     """
-    stream, x, weight, bias = seen(stream, x, weight, bias)
+    stream, x, weight, bias = shaped(stream, x, weight, bias)
     request = requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype)
     return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
@@ -237,7 +237,7 @@ def normalize(
     cluster: int | None = None,
 ) -> Any:
     """Return rows divided by their norm of order `p` (1, 2 or infinity), or by `eps` if that is larger."""
-    stream, x = seen(stream, x)
+    stream, x = shaped(stream, x)
     request = requests.normalize(x, p, axis, eps, dtype=dtype)
     return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
@@ -277,7 +277,7 @@ def quantize(
         `values`, of the shape of `x`, and `scale`, a number for each row or block. A row of zeros, or of magnitudes
         under 2^-100, has scale 0. A NaN in a row makes its scale NaN, an infinity makes it infinite.
     """
-    stream, x = seen(stream, x)
+    stream, x = shaped(stream, x)
     request = requests.quantize(x, dtype, block, weight=weight, rms_eps=rms_eps, axis=axis)
     return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
@@ -308,7 +308,7 @@ def cross_entropy(
     reduction : {"mean", "sum", "none"}
         "none" returns a named tuple of each row's `loss` and `lse`, the log-sum-exp.
     """
-    stream, x = seen(stream, x)
+    stream, x = shaped(stream, x)
     request = requests.cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction, axis=axis)
     first = out if reduction == "none" else None
     found = _apply(request, x, out=first, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
@@ -339,6 +339,6 @@ def log_prob(
 
     A target that is no element's index gives NaN. `scale` is the inverse of a temperature.
     """
-    stream, x = seen(stream, x)
+    stream, x = shaped(stream, x)
     request = requests.log_prob(x, target, scale=scale, axis=axis)
     return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)

@@ -12,10 +12,10 @@ from lowlevel_reduce.arrays.protocols import has_member
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.calls.views import view_in
 
-__all__ = ["seen"]
+__all__ = ["shaped"]
 
 
-def seen(stream: Any, x: Any, *others: Any) -> tuple[Any, ...]:
+def shaped(stream: Any, x: Any, *others: Any) -> tuple[Any, ...]:
     """Return the stream and the arrays of a call, those that tell no shape or type as views of their memory.
 
     Parameters

@@ -19,6 +19,7 @@ from lowlevel_reduce.rowops.execute import RowCall, Views, execute
 from lowlevel_reduce.rowops.operation import RowOperation, axis_of
 from lowlevel_reduce.rowops.parameters import parameter_words
 from lowlevel_reduce.rowops.plan import RowPlan, row_plan
+from lowlevel_reduce.rowops.types import only_known
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
@@ -309,9 +310,7 @@ def _targets(operation: RowOperation, out: Any) -> tuple[Any, ...]:
 def _dtypes(operation: RowOperation, dtype: Any, outs: Mapping[str, ArrayView | None]) -> dict[str, Any]:
     """Return the dtypes of outputs that the caller asks for: by `dtype`, else by the arrays given for them."""
     asked = dict(dtype) if isinstance(dtype, Mapping) else dict.fromkeys(operation.write, dtype)
-    for name in asked:
-        if name not in operation.output_types:
-            raise TypeError(f"{operation.name} writes no {name!r}")
+    only_known(operation, operation.output_types, asked)
     named = {name: numpy_dtype(each) for name, each in asked.items() if each is not None}
     own = {name: view.dtype for name, view in outs.items() if view is not None and operation.output_types[name] is None}
     return {**own, **named}

@@ -19,6 +19,7 @@ from lowlevel_reduce.rowops.exponentials import cross_entropy_gradient_of, softm
 from lowlevel_reduce.rowops.norms import layer_norm_gradient_of, rms_norm_gradient_of
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.requests import IGNORE_INDEX, name_of, positive
+from lowlevel_reduce.rowops.shaped import shaped
 
 __all__ = [
     "cross_entropy_backward",
@@ -86,12 +87,11 @@ def rms_norm_backward(
     `x` is what was normalised (with a residual the sum), `rstd` what `rms_norm` returned with ``return_rstd=True``.
     """
     operation = rms_norm_gradient_of(weight=weight is not None, terms=weight is not None)
-    given = {} if weight is None else {"weight": weight}
-    types = _term_types(rstd, weight)
-    found = _run(operation, x, host, axis=axis, second=dy, dtype=types, rstd=rstd, **given, **options)
+    call = _Call(axis, host, options)
+    found = call.run(operation, x, weight, second=dy, rstd=rstd)
     if weight is None:
         return found, None
-    return found.dx, _summed(found.dweight, weight.dtype, axis, host, options)
+    return found.dx, call.summed(found.dweight, weight, found.dx)
 
 
 def layer_norm_backward(
@@ -112,34 +112,39 @@ def layer_norm_backward(
     type, or of that of `dy`.
     """
     operation = layer_norm_gradient_of(weight=weight is not None, terms=weight is not None)
-    given = {} if weight is None else {"weight": weight}
-    types = _term_types(rstd, weight)
-    found = _run(operation, x, host, axis=axis, second=dy, dtype=types, mean=mean, rstd=rstd, **given, **options)
-    own = dy.dtype if weight is None else weight.dtype
-    dbias = _summed(dy, own, axis, host, options) if bias else None
-    if weight is None:
-        return found, None, dbias
-    return found.dx, _summed(found.dweight, weight.dtype, axis, host, options), dbias
+    call = _Call(axis, host, options)
+    found = call.run(operation, x, weight, second=dy, mean=mean, rstd=rstd)
+    dx = found if weight is None else found.dx
+    dbias = call.summed(dy, dy if weight is None else weight, dx) if bias else None
+    return dx, None if weight is None else call.summed(found.dweight, weight, dx), dbias
 
 
 def _run(operation: RowOperation, x: Any, host: bool, **given: Any) -> Any:
     return meaning.row_operation(operation, x, **given) if host else row_operation(operation, x, **given)
 
 
-def _term_types(rstd: Any, weight: Any) -> dict[str, Any] | None:
-    """Return the type of the terms of the weight's gradient: numbers."""
-    return None if weight is None else {"dweight": name_of(rstd.dtype)}
+class _Call:
+    """A call of a gradient whose weight has one, too: the axis of rows, whether it is on the host, and its options."""
 
+    def __init__(self, axis: int, host: bool, options: dict[str, Any]) -> None:
+        self.axis, self.host, self.options = axis, host, options
 
-def _summed(terms: Any, dtype: Any, axis: int, host: bool, options: dict[str, Any]) -> Any:
-    """Return the sums along all axes but the one of the rows."""
-    name, shape = name_of(dtype), tuple(terms.shape)
-    if len(shape) == 1:
-        shape = (1, *shape)
-        terms = terms.reshape(shape)
-        axis = -1
-    axes = tuple(k for k in range(len(shape)) if k != axis % len(shape))
-    if host:
-        return tree.reduce(np.asarray(terms), "sum", axis=axes, dtype=name)
-    own = {key: value for key, value in options.items() if key in ("stream", "allocator")}
-    return reduce(terms, "sum", axis=axes, dtype=name, **own)
+    def run(self, operation: RowOperation, x: Any, weight: Any, *, rstd: Any, **given: Any) -> Any:
+        """Return the gradient of the rows, and with a weight the terms of its own, as numbers: those of rstd's type."""
+        if weight is not None:
+            given = {**given, "weight": weight, "dtype": {"dweight": self._type_of(rstd)}}
+        return _run(operation, x, self.host, axis=self.axis, rstd=rstd, **given, **self.options)
+
+    def summed(self, terms: Any, like: Any, rows: Any) -> Any:
+        """Return the sums along all axes but the one of the rows, of the type that an array has."""
+        count = len(rows.shape)
+        axes = tuple(k for k in range(count) if k != self.axis % count)
+        dtype = self._type_of(like)
+        if self.host:
+            return tree.reduce(np.asarray(terms), "sum", axis=axes, dtype=dtype)
+        own = {key: value for key, value in self.options.items() if key in ("stream", "allocator")}
+        return reduce(terms, "sum", axis=axes, dtype=dtype, **own)
+
+    def _type_of(self, array: Any) -> str:
+        array = np.asarray(array) if self.host else shaped(self.options.get("stream"), array)[1]
+        return name_of(array.dtype)

@@ -134,7 +134,7 @@ def group_norm(
     x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, dtype: Any = None
 ) -> Any:
     """Return groups of channels of mean 0 and variance 1, scaled and shifted, as `lowlevel_reduce.group_norm`."""
-    x = _array(x)
+    x, weight, bias = (None if each is None else _array(each) for each in (x, weight, bias))
     return _evaluate(requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype), x)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel_reduce import tree
-from lowlevel_reduce.arguments import not_masked
+from lowlevel_reduce.arguments import instance, not_masked
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import Array, Fields, Items, Reduction, Types, result_tuple
@@ -63,6 +63,7 @@ def row_operation(
     TypeError, ValueError
         If an argument is missing, unknown, or of the wrong shape or type.
     """
+    instance(operation, RowOperation, "a row operation")
     if operation.numpy is None:
         raise UnsupportedError(
             f"the row operation {operation.name!r} has no NumPy meaning: give it numpy=RowMeaning(…)"

@@ -20,7 +20,7 @@ from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.parameters import parameter_words
 from lowlevel_reduce.rowops.sources import KERNELS, row_kernels
 from lowlevel_reduce.rowops.strategy import ROW_STRATEGIES, RowMapping, choose_mapping
-from lowlevel_reduce.rowops.types import RowTypes, accumulator_bytes, types_of
+from lowlevel_reduce.rowops.types import RowTypes, accumulator_bytes, only_known, types_of
 from lowlevel_reduce.strategy.stubs import KernelSource
 from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER
 
@@ -331,6 +331,9 @@ def row_plan(
     shape = lengths_of(shape)
     columns, rows = ({**dict.fromkeys(names, dtype), **(given or {})}
                      for names, given in ((operation.columns, columns), (operation.rows, rows)))  # fmt: skip
+    only_known(operation, operation.write, output_strides_bytes or {})
+    if second_strides_bytes is not None and not operation.second:
+        raise TypeError(f"{operation.name} takes one array")
     given = tables or {}
     missing = sorted(set(operation.tables) ^ set(given))
     if missing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import Types
 from lowlevel_reduce.rowops.operation import RowOperation
 
-__all__ = ["ELEMENTS", "RowTypes", "accumulator_bytes", "result_type", "types_of"]
+__all__ = ["ELEMENTS", "RowTypes", "accumulator_bytes", "only_known", "result_type", "types_of"]
 
 ELEMENTS = ("float16", "bfloat16", "float32", "float64")
 """The types of the rows' elements."""
@@ -67,7 +67,7 @@ def types_of(
     Raises
     ------
     TypeError
-        If a row input of integers is of another type.
+        If a row input of integers is of another type, or the operation has nothing of a name.
     UnsupportedError
         If a type is not among those that row operations take.
     """
@@ -75,6 +75,14 @@ def types_of(
     if element.name not in ELEMENTS:
         raise UnsupportedError(f"row operations take rows of {', '.join(ELEMENTS)}, not of {element.name}")
     number = "float64" if element.name == "float64" else "float32"
+    named = (
+        (operation.columns, columns),
+        (operation.rows, rows),
+        (operation.tables, tables),
+        (operation.output_types, outputs),
+    )
+    for names, given in named:
+        only_known(operation, names, given or {})
 
     def output(name: str, default: str) -> str:
         given = outputs.get(name)
@@ -102,6 +110,13 @@ def types_of(
         inputs(operation.rows, rows, _INPUTS),
         inputs(operation.tables, tables or {}, ELEMENTS),
     )
+
+
+def only_known(operation: RowOperation, names: Container[str], given: Iterable[str]) -> None:
+    """Refuse a name that is not among an operation's."""
+    for name in given:
+        if name not in names:
+            raise TypeError(f"{operation.name} has no {name!r}")
 
 
 def _reduction_types(operation: RowOperation, element: ElementType, number: str) -> list[Types]:

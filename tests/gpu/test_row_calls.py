@@ -173,6 +173,27 @@ def test_an_array_that_has_a_protocol_alone(place, machine, monkeypatch, name, m
             assert all(one.numpy().tobytes() == other.numpy().tobytes() for one, other in pairs)
 
 
+@pytest.mark.parametrize("member", PROTOCOLS)
+def test_gradients_of_arrays_that_have_a_protocol_alone(place, machine, monkeypatch, member):
+    """The gradients of weights and biases have their types, which nothing but the protocol tells."""
+    with place.context.pushed():
+        arrays = [lr.DeviceArray.from_numpy(each, place) for each in (X, WEIGHT, X[:, 0].copy())]
+        others = [by_a_protocol(each, member) for each in arrays]
+        if machine == "simulated":  # as above
+            views = {
+                other: device_array.ArrayView(x.pointer, x.shape, None, x.dtype, readonly=True, owner=x)
+                for x, other in zip(arrays, others, strict=True)
+            }
+            monkeypatch.setattr(device_array, "foreign_view", lambda other, stream: views[other])
+        for way in ({}, {"stream": place}):
+            found = [
+                lr.rms_norm_backward(x, x, row, w, **way) + lr.layer_norm_backward(x, x, row, row, bias=True, **way)
+                for x, w, row in (arrays, others)
+            ]
+            for one, other in zip(*found, strict=True):
+                assert (one is None and other is None) or one.numpy().tobytes() == other.numpy().tobytes()
+
+
 def test_what_has_neither_a_shape_nor_a_protocol_is_no_array(place):
     with place.context.pushed():
         for wrong in ([1.0, 2.0], None, 3.0):

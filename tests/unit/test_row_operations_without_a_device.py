@@ -8,6 +8,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import tree
 from lowlevel_reduce.rowops import norms
 from lowlevel_reduce.rowops.layout import MOST_ELEMENTS, row_layout, spread_of
+from lowlevel_reduce.rowops.quantisation import quantize_of
 from lowlevel_reduce.rowops.sources import row_kernels
 from lowlevel_reduce.rowops.strategy import choose_mapping
 from lowlevel_reduce.rowops.types import types_of
@@ -62,6 +63,9 @@ class TestDescription:
             types_of(own, "int32", columns={"w": "float32"}, rows={}, outputs={})
         with pytest.raises(lr.UnsupportedError, match="w of own is of float16"):
             types_of(own, "float32", columns={"w": "int32"}, rows={}, outputs={})
+        for given in ("columns", "rows", "outputs", "tables"):
+            with pytest.raises(TypeError, match="own has no 'other'"):
+                types_of(own, "float32", **{"columns": {}, "rows": {}, "outputs": {}, given: {"other": "float32"}})
         with pytest.raises(lr.UnsupportedError, match="own writes"):
             types_of(own, "float32", columns={"w": "float32"}, rows={}, outputs={"a": "complex64"})
 
@@ -299,8 +303,21 @@ class TestMeaning:
     def test_refusals(self):
         x = self.x.astype(np.float32)
         without = lr.RowOperation("without", write={"out": "x"})
+        quantised, plain = quantize_of("int8"), {"shape": 3, "dtype": "float32"}
         for error, words, call in (
             (lr.UnsupportedError, "no NumPy meaning", lambda: tree.row_operation(without, x)),
+            (TypeError, "a row operation is a RowOperation, not str", lambda: tree.row_operation("softmax", x)),
+            (
+                TypeError,
+                "quantize has no 'scales'",
+                lambda: tree.row_operation(quantised, x, dtype={"scales": "float64"}),
+            ),
+            (
+                TypeError,
+                "without has no 'in'",
+                lambda: lr.row_plan(without, output_strides_bytes={"in": (4,)}, **plain),
+            ),
+            (TypeError, "without takes one array", lambda: lr.row_plan(without, second_strides_bytes=(4,), **plain)),
             (TypeError, "causal is True or False, not 'yes'", lambda: tree.softmax(x, causal="yes")),
             (TypeError, "return_rstd is True or False, not 1", lambda: tree.rms_norm(x, return_rstd=1)),
             (TypeError, "lengths of softmax is of integers", lambda: tree.softmax(x, lengths=np.ones((3, 5)))),
@@ -325,3 +342,15 @@ class TestMeaning:
         ):
             with pytest.raises(error, match=words):
                 call()
+
+    def test_lists_are_arrays_wherever_arrays_are(self):
+        x, weight, rstd = np.ones((3, 8), np.float32), np.full(8, 2, np.float32), np.ones(3, np.float32)
+        for function, arrays in (
+            (lambda x, w, r: (tree.group_norm(x, 2, w, w),), (x, weight, rstd)),
+            (lambda x, w, r: tree.rms_norm_backward(x, x, r, w), (x, weight, rstd)),
+            (lambda x, w, r: tree.layer_norm_backward(x, x, r, r, w, bias=True), (x, weight, rstd)),
+            (lambda x, w, r: tree.layer_norm_backward(x, x, r, r, bias=True)[::2], (x, weight, rstd)),
+        ):
+            wide = [each.astype(np.float64) for each in arrays]
+            for found, expected in zip(function(*(each.tolist() for each in wide)), function(*wide), strict=True):
+                assert (found.dtype, found.tobytes()) == (expected.dtype, expected.tobytes())

@@ -127,7 +127,9 @@ def apply(
         if array is None:
             raise TypeError(f"{operation.name} needs {name}=")
         arrays.append(array)
-    words = parameter_words(operation, given)
+    words: tuple[Any, ...] = parameter_words(operation, given)
+    if not all(words):  # 0.0 and -0.0 are equal
+        words = tuple(map(repr, words))
     axis = axis if type(axis) is int else integer(axis, "axis is an integer")
     if block is not None:
         block = integer(block, "block is an integer")
@@ -163,7 +165,7 @@ def _described(
     into: Views,
     place: Place,
     form: _Form,
-    words: tuple[float, ...],
+    words: tuple[Any, ...],
     parameters: dict[str, Any],
     dtype: Any,
     strategy: str | None,

@@ -145,6 +145,15 @@ def test_an_output_whose_memory_was_taken_away_is_refused(theirs, times):
         lr.rms_norm(x, eps=1e-6, out=fake_torch.Tensor(gone, strides=(40, 1)))
 
 
+def test_a_parameter_of_minus_zero_is_another_than_zero(place):
+    """They are equal in Python, and so were the calls that are kept by their parameters."""
+    scaled = lr.RowOperation("scaled", write={"out": "x * factor"}, parameters=("factor",))
+    with place.context.pushed():
+        for factor in (0.0, -0.0, 0.0):
+            found = lr.row_operation(scaled, X, factor=factor, stream=place).numpy()
+            assert found.tobytes() == (X * np.float32(factor)).tobytes()
+
+
 def by_a_protocol(array, member):
     """Return an object that has nothing but one protocol of a device array."""
     names = ("__dlpack__", "__dlpack_device__") if member == "__dlpack__" else (member,)

@@ -24,6 +24,9 @@ RESERVED = ("x", "y", "i", "n", "row", "length", "at", "number", "Number", "Inpu
             "Output")  # fmt: skip
 """Names that mean something in expressions already."""
 
+_OPTIONS = ("operation", "axis", "second", "out", "dtype", "stream", "allocator", "strategy", "cluster", "block")
+"""What `row_operation` takes by name: no array or parameter of the same name would reach an operation."""
+
 _MOST = 8
 """The most arrays of a kind that an operation may have."""
 
@@ -216,8 +219,8 @@ class RowOperation:
         check_text(self.preamble, "a RowOperation's preamble")
 
     def _check_names(self) -> None:
-        names = [*self.result_names, *self.row, *self.columns, *self.rows, *self.tables]
-        names += [each.name for each in self.scalars]
+        given = [*self.columns, *self.rows, *self.tables, *(each.name for each in self.scalars)]
+        names = [*self.result_names, *self.row, *given]
         for name in (self.name, *names, *self.write, *self.keep):
             if (
                 not isinstance(name, str)
@@ -227,6 +230,9 @@ class RowOperation:
                 raise ValueError(
                     f"a name in a RowOperation is an identifier that does not end with _, not {shown(name)}"
                 )
+        options = [name for name in given if name in _OPTIONS]
+        if options:
+            raise ValueError(f"the row operation {self.name!r} would not get row_operation's own argument {options[0]}")
         twice = sorted({name for name in names if names.count(name) > 1 or name in RESERVED})
         outputs = [*self.write, *self.keep]
         twice += sorted({name for name in outputs if outputs.count(name) > 1})

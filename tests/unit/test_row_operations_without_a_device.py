@@ -32,6 +32,12 @@ class TestDescription:
             (ValueError, "writes nothing", {}),
             (ValueError, "uses 'x' for two things", {"write": {"out": "x"}, "columns": ("x",)}),
             (ValueError, "uses 's' for two things", {"write": {"out": "x"}, "reduce": {"s": "sum"}, "rows": ("s",)}),
+            (
+                ValueError,
+                "row_operation's own argument block",
+                {"write": {"out": "x"}, "parameters": ("block: int64",)},
+            ),
+            (ValueError, "row_operation's own argument out", {"write": {"o": "x"}, "columns": ("out",)}),
             (ValueError, "does not end with _", {"write": {"out_": "x"}}),
             (ValueError, "does not end with _", {"write": {"class": "x"}}),
             (ValueError, "gives 2 results", {"write": {"out": "x"}, "reduce": {"s": "mean_var"}}),

@@ -103,7 +103,7 @@ REPLACED: dict[str, Callable[..., Any]] = {
 }
 """The functions of ``aten`` that are replaced, and by what; those that a version of torch lacks are left out."""
 
-_REPLACED_ON = {
+_REPLACED_ON: dict[str, list[tuple[str, str, Callable[..., Any]]]] = {
     "CUDA": [("CUDA", "_fused_rms_norm", _fused_rms_norm)],
     "CPU": [("CPU", "rms_norm", _rms_norm), ("AutogradCPU", "rms_norm", _rms_norm)],
 }

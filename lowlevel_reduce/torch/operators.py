@@ -19,7 +19,15 @@ from lowlevel_reduce.torch.tensors import number_type
 __all__ = ["cross_entropy", "layer_norm", "log_softmax", "rms_norm", "softmax"]
 
 
-def _like(x: Tensor) -> Tensor:
+def _like(x: Tensor, *beside: Tensor | None) -> Tensor:
+    """Return a tensor for the result, not written.
+
+    What is beside the rows must be where they are, also for fake kernels: torch calls them if any tensor is one of the
+    device "meta", and would return memory that nothing was written to.
+    """
+    for each in beside:
+        if each is not None and each.device != x.device:
+            raise ValueError(f"an array of a row operation is on {each.device}, the rows on {x.device}")
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
@@ -101,19 +109,19 @@ def _none_like(x: Tensor, weight: Tensor | None) -> Tensor:
 
 
 _softmax.register_fake(lambda x, scale, log: _like(x))
-_softmax_backward.register_fake(lambda dy, y, scale, log: _like(y))
-_rms_norm.register_fake(lambda x, weight, eps: (_like(x), _per_row(x)))
-_rms_norm_backward.register_fake(lambda dy, x, rstd, weight: (_like(x), _none_like(x, weight)))
-_layer_norm.register_fake(lambda x, weight, bias, eps: (_like(x), _per_row(x), _per_row(x)))
-_cross_entropy.register_fake(lambda x, target, ignore_index: (_per_row(x), _per_row(x)))
-_cross_entropy_backward.register_fake(lambda dloss, x, target, lse, ignore_index: _like(x))
+_softmax_backward.register_fake(lambda dy, y, scale, log: _like(y, dy))
+_rms_norm.register_fake(lambda x, weight, eps: (_like(x, weight), _per_row(x)))
+_rms_norm_backward.register_fake(lambda dy, x, rstd, weight: (_like(x, dy, rstd, weight), _none_like(x, weight)))
+_layer_norm.register_fake(lambda x, weight, bias, eps: (_like(x, weight, bias), _per_row(x), _per_row(x)))
+_cross_entropy.register_fake(lambda x, target, ignore_index: (_per_row(_like(x, target)), _per_row(x)))
+_cross_entropy_backward.register_fake(lambda dloss, x, target, lse, ignore_index: _like(x, dloss, target, lse))
 
 
 @_layer_norm_backward.register_fake
 def _(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: bool) -> tuple[Tensor, ...]:
     own = dy.dtype if weight is None else weight.dtype
     dbias = torch.empty(x.shape[-1:], dtype=own, device=x.device) if bias else x.new_empty(0)
-    return _like(x), _none_like(x, weight), dbias
+    return _like(x, dy, mean, rstd, weight), _none_like(x, weight), dbias
 
 
 def _keep_softmax(ctx: Any, inputs: Any, output: Tensor) -> None:

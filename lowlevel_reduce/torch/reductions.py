@@ -91,4 +91,4 @@ def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtyp
 def _dims(dim: Any) -> list[int]:
     if dim is None:
         return []
-    return [dim] if isinstance(dim, int) else list(dim)
+    return list(dim) if isinstance(dim, (list, tuple)) else [dim]

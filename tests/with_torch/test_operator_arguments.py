@@ -1,5 +1,6 @@
 """Arguments of the operators for PyTorch: types, axes and shapes as torch takes them, and what is refused."""
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -81,3 +82,24 @@ def test_a_means_gradient_is_rounded_once():
 def test_what_the_functions_of_arrays_refuse(call, words):
     with pytest.raises(ValueError, match=words):
         call(torch.ones(2, 3))
+
+
+def test_arrays_of_several_devices_are_refused_where_nothing_is_computed():
+    """As a weight that is still without memory, for which torch asks the fake kernel, whatever the rows are."""
+    x, weight, target = torch.ones(3, 4), torch.ones(4, device="meta"), torch.zeros(3, dtype=torch.int64, device="meta")
+    for call in (
+        lambda: lt.rms_norm(x, weight),
+        lambda: lt.layer_norm(x, None, weight),
+        lambda: lt.rms_norm(x.to("meta"), torch.ones(4)),
+        lambda: lt.cross_entropy(x, target),
+        lambda: torch.ops.lowlevel_reduce.softmax_backward(x.to("meta"), x, 1.0, False),
+    ):
+        with pytest.raises(ValueError, match="is on (meta|cpu), the rows on (meta|cpu)"):
+            call()
+    assert lt.rms_norm(x.to("meta"), weight).shape == (3, 4)
+
+
+@pytest.mark.parametrize("dim", [np.int64(1), (np.int64(0), 1), torch.Size([0]), [], ()], ids=str)
+def test_axes_may_be_numpys_integers(dim):
+    x = torch.ones(3, 4)
+    torch.testing.assert_close(lt.sum(x, dim), x.sum(dim))

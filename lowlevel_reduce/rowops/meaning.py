@@ -17,6 +17,7 @@ from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import Array, Fields, Items, Reduction, Types, result_tuple
 from lowlevel_reduce.operators.rounding import round_to
 from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation, axis_of
+from lowlevel_reduce.rowops.parameters import parameter_words
 from lowlevel_reduce.rowops.types import RowTypes, result_type, types_of
 
 __all__ = ["row_operation", "to_output"]
@@ -131,7 +132,8 @@ def _inputs(operation: RowOperation, shape: tuple[int, ...], given: Mapping[str,
     wanted = {*operation.columns, *operation.rows, *operation.tables, *scalars}
     for name in sorted(wanted ^ set(given)):
         raise TypeError(f"{operation.name} {'needs' if name in wanted else 'has no'} {name}=")
-    found: dict[str, Any] = {name: given[name] for name in scalars}
+    words = parameter_words(operation, {name: given[name] for name in scalars})
+    found: dict[str, Any] = dict(zip(scalars, words, strict=True))
     for names, target in ((operation.columns, shape[-1:]), (operation.rows, shape[:-1])):
         for name in names:
             array = np.asarray(not_masked(given[name]))

@@ -310,6 +310,10 @@ class TestMeaning:
         x = self.x.astype(np.float32)
         without = lr.RowOperation("without", write={"out": "x"})
         quantised, plain = quantize_of("int8"), {"shape": 3, "dtype": "float32"}
+        given = lr.RowOperation(
+            "given", write={"out": "x * a + k"}, parameters=("a", "k: int64"),
+            numpy=lr.RowMeaning(write=lambda v: {"out": v.x * v.a + v.k}),
+        )  # fmt: skip
         for error, words, call in (
             (lr.UnsupportedError, "no NumPy meaning", lambda: tree.row_operation(without, x)),
             (TypeError, "a row operation is a RowOperation, not str", lambda: tree.row_operation("softmax", x)),
@@ -323,6 +327,9 @@ class TestMeaning:
                 "without has no 'in'",
                 lambda: lr.row_plan(without, output_strides_bytes={"in": (4,)}, **plain),
             ),
+            (TypeError, "k of given is an integer, not 2.7", lambda: tree.row_operation(given, x, a=1, k=2.7)),
+            (TypeError, "a of given is a real number, not '3'", lambda: tree.row_operation(given, x, a="3", k=2)),
+            (ValueError, "k of given has at most 53 bits", lambda: tree.row_operation(given, x, a=1, k=1 << 60)),
             (TypeError, "without takes one array", lambda: lr.row_plan(without, second_strides_bytes=(4,), **plain)),
             (TypeError, "causal is True or False, not 'yes'", lambda: tree.softmax(x, causal="yes")),
             (TypeError, "return_rstd is True or False, not 1", lambda: tree.rms_norm(x, return_rstd=1)),

@@ -43,7 +43,7 @@ def _softmax_backward(log: bool) -> Callable[..., Tensor]:
         dim = dim % y.dim()
         dy, y = (each.transpose(dim, -1).contiguous() for each in (dy, y))
         found: Tensor = operators._softmax_backward(dy, y, 1.0, log)
-        return found.transpose(dim, -1).to(input_dtype, memory_format=torch.contiguous_format)
+        return found.transpose(dim, -1).to(input_dtype).contiguous()
 
     return replaced
 

@@ -19,6 +19,7 @@ __all__ = [
     "Kind",
     "Problem",
     "contiguous_strides",
+    "given_strides",
     "is_contiguous",
     "lengths_of",
     "problem_of",
@@ -152,10 +153,10 @@ def problem_of(
     if strides_bytes is None:
         strides = contiguous_strides(lengths, itemsize)
     else:
-        strides = _strides(strides_bytes, lengths, "strides_bytes")
+        strides = given_strides(strides_bytes, lengths, "strides_bytes")
     seconds = (0,) * dimensions
     if second_strides_bytes is not None:
-        seconds = _strides(second_strides_bytes, lengths, "second_strides_bytes")
+        seconds = given_strides(second_strides_bytes, lengths, "second_strides_bytes")
     kept_axes, reduced_axes, length, low, high = _divided(lengths, strides, seconds, chosen)
     kept, reduced = _joined(kept_axes), _joined(reduced_axes)
     if len(kept) > MAX_AXES or len(reduced) > MAX_AXES:
@@ -288,7 +289,7 @@ def _plain(value: Any, rule: str) -> int:
     return value if type(value) is int else integer(value, rule)
 
 
-def _strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]:
+def given_strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]:
     """Return the strides, checked: there is one for each axis, and what they reach fits into the kernels' 64 bits."""
     each = given if type(given) is tuple else listed(given, f"{what} is a sequence of integers, one an axis")
     strides = tuple([_plain(stride, f"{what} holds integers") for stride in each])

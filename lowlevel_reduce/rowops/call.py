@@ -50,7 +50,7 @@ def row_operation(
         What to do.
     x : array
         A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__``, or a NumPy array, which is copied
-        to the device. Any strides, any address.
+        to the device. Any strides and any address that are multiples of an element's size.
     axis : int
         Along which rows lie.
     second : array, optional

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.errors import UnsupportedError
-from lowlevel_reduce.layout import MAX_AXES, contiguous_strides
+from lowlevel_reduce.layout import MAX_AXES, contiguous_strides, given_strides
 from lowlevel_reduce.strategy.fields import reciprocal
 
 __all__ = ["MOST_ELEMENTS", "RowLayout", "Spread", "alignment_of", "row_layout", "spread_of"]
@@ -152,5 +152,20 @@ def _extent(shape: Sequence[int], each: Spread) -> tuple[int, int]:
 
 
 def spread_of(shape: Sequence[int], itemsize: int, strides: Sequence[int] | None = None) -> Spread:
-    """Return how an array lies; without strides it is contiguous in C order."""
-    return Spread(tuple(strides) if strides is not None else contiguous_strides(shape, itemsize), itemsize)
+    """Return how an array lies; without strides it is contiguous in C order.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the strides do not go with the shape.
+    UnsupportedError
+        If elements are not whole elements apart: kernels load each at once, which faults at another address.
+    """
+    if strides is None:
+        return Spread(contiguous_strides(shape, itemsize), itemsize)
+    own = given_strides(strides, tuple(shape), "strides_bytes")
+    if math.prod(shape) and any(stride % itemsize and size > 1 for stride, size in zip(own, shape, strict=True)):
+        raise UnsupportedError(
+            f"elements of rows lie at multiples of their size, {itemsize} bytes, apart, not by strides_bytes {own}"
+        )
+    return Spread(own, itemsize)

@@ -233,6 +233,17 @@ class TestLayout:
             row_layout((2, MOST_ELEMENTS + 1), [spread_of((2, MOST_ELEMENTS + 1), 4)], 1)
         with pytest.raises(ValueError, match="share memory"):
             row_layout((2, 3), [spread_of((2, 3), 4), spread_of((2, 3), 4, (0, 4))], 1)
+        for strides, error, words in (
+            ((13, 4), lr.UnsupportedError, r"multiples of their size, 4 bytes, apart, not by strides_bytes \(13, 4\)"),
+            ((12, 6), lr.UnsupportedError, "apart, not by"),
+            ((4,), ValueError, "strides_bytes has 1 strides; the shape has 2 axes"),
+            ((12, 4.0), TypeError, "strides_bytes holds integers"),
+            ((1 << 70, 4), ValueError, "does not fit into 64 bits"),
+        ):
+            with pytest.raises(error, match=words):
+                spread_of((2, 3), 4, strides)
+        assert spread_of((1, 3), 4, (13, 4)).strides == (13, 4), "an axis of one element is never stepped along"
+        assert spread_of((0, 3), 4, (13, 5)).strides == (13, 5)
         shape = (2,) * 10 + (4,)
         apart = (*(100 * 3**k for k in range(10)), 4)
         with pytest.raises(lr.UnsupportedError, match="at most 8"):

@@ -12,7 +12,7 @@ from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.closing import Closing
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Kernel, LaunchConfig, Stream, binding
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Kernel, LaunchConfig, Stream, binding, turns
 from lowlevel_reduce.driver.pointers import check_pointer
 from lowlevel_reduce.operators import Reduction, Types, result_tuple
 from lowlevel_reduce.plans.launch import BoundReduction, DirectReduction, Extents
@@ -136,7 +136,7 @@ class BasePlan(Closing, ABC):
         self, stream: Any, workspace: Buffer | None, length: int | None, initial: Any, allocator: Allocator | None
     ) -> BoundReduction:
         kernels = self._open_kernels()
-        if self.context.has_ended:
+        if self.context.has_ended and not turns.exiting:  # at exit all have, and the next step says so
             raise ValueError("the context that the plan was made for has ended: make it anew")
         stream = Stream.of(stream)
         if stream.context != self.context:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.closing import Closing
-from lowlevel_reduce.driver import BoundKernel, Context, LaunchConfig, Stream, binding
+from lowlevel_reduce.driver import BoundKernel, Context, LaunchConfig, Stream, binding, turns
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import VECTOR_BYTES, numpy_dtype
 from lowlevel_reduce.layout import MAX_AXES, lengths_of
@@ -169,7 +169,7 @@ class RowPlan(Closing):
             raise ValueError("the plan is closed")
         if workspace is not None or initial is not None:
             raise ValueError("a row operation takes no workspace and no initial value")
-        if self.context.has_ended:
+        if self.context.has_ended and not turns.exiting:  # at exit all have, and the next step says so
             raise ValueError("the context that the plan was made for has ended: make it anew")
         stream = Stream.of(stream)
         if stream.context != self.context:

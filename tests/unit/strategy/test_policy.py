@@ -172,7 +172,7 @@ def test_old_devices_get_neither_clusters_nor_dependent_launches():
 @pytest.mark.parametrize(
     ("options", "facts", "error", "message"),
     [
-        ({"strategy": "magic"}, HOPPER, ValueError, "no strategy 'magic'; there is block, cluster"),
+        ({"strategy": "magic"}, HOPPER, ValueError, "no strategy 'magic' for whole arrays; there is block, cluster"),
         ({"strategy": "tiles", "cluster": 3}, HOPPER, ValueError, "1, 2, 4, 8 or 16 blocks, not 3"),
         ({"strategy": "two_pass", "cluster": 2}, HOPPER, ValueError, "does not use clusters"),
         ({"strategy": "tiles", "block_threads": 100}, HOPPER, ValueError, "not 100"),

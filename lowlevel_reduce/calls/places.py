@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.mapping import MappedKernel
     from lowlevel_reduce.strategy.whole import DeviceFacts
 
-__all__ = ["Launcher", "Place", "Workspace"]
+__all__ = ["MAX_LAUNCHERS", "Launcher", "Place", "Workspace"]
+
+MAX_LAUNCHERS = 256
+"""The most kernels that a place keeps bound; before it exceeds that, it forgets them all. A kernel that is bound stays
+loaded, and each operator or map of a user's has its own. Those of the forms that are kept stay with these."""
+
+BOUNDS = {"_launchers": MAX_LAUNCHERS}
+"""The most entries of what a place keeps: who watches for growth tells it from what has no bound."""
 
 _LEGACY_HANDLES = (0, 1)
 
@@ -140,6 +147,8 @@ class Place:
         key = (entry.loaded.kernel, twin, block, config.cluster, resident, letters)
         found = self._launchers.get(key)
         if found is None or not found.turn.idle:
+            if len(self._launchers) >= MAX_LAUNCHERS:
+                self._launchers.clear()
             # One that is in use is that of a call which a signal's handler has interrupted, and goes with this call.
             found = self._launchers[key] = Launcher(entry, self.stream, letters, twin=twin)
         return found

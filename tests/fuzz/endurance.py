@@ -21,7 +21,7 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.calls import threads
+from lowlevel_reduce.calls import places, threads
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding, waits
 from lowlevel_reduce.parts import groups
 from tests.fuzz.tally import Tally
@@ -92,7 +92,8 @@ def stores() -> dict[str, Store]:
         found["_kept by the waits of the thread"] = Store(len(thread.wait._kept), waits.BOUNDS["_kept"])
         for number, kept in enumerate(thread.problems.values()):
             found[f"problems of place {number}"] = Store(len(kept), threads.MAX_PREPARED)
-        found["launchers of places"] = Store(sum(len(place._launchers) for place in thread._places.values()))
+        for number, place in enumerate(thread._places.values()):
+            found[f"_launchers of place {number}"] = Store(len(place._launchers), places.MAX_LAUNCHERS)
         for name, each in thread.others.items():
             found[f"{name} of the thread"] = Store(len(each), other_bounds.get(name))
     for number, (_, group) in enumerate(groups._of_engines.values()):

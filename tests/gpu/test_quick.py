@@ -4,6 +4,7 @@ import gc
 import itertools
 import sys
 import types
+import weakref
 from collections import Counter
 from functools import partial
 
@@ -453,6 +454,26 @@ def test_a_thread_keeps_only_so_many(stream, monkeypatch):
         warm(lr.DeviceArray.from_numpy(X[:n], stream), stream=stream)
         assert len(threads.here().calls) <= 3
         assert len(threads.here().problems[threads.here().place_of(stream)]) <= 2
+
+
+def test_a_place_keeps_only_so_many_kernels(stream, monkeypatch):
+    """Each operator or map of a user's has a kernel of its own, which would stay loaded."""
+    thread = threads.here()
+    thread.forget()
+    x = lr.DeviceArray.from_numpy(X, stream)
+    place = thread.place_of(stream)
+    monkeypatch.setattr(places, "MAX_LAUNCHERS", 2)
+    monkeypatch.setattr(threads, "MAX_FORMS", 1)
+    bound = []
+    for op in ("sum", "max", "prod", "min", "sum", "prod"):
+        assert lr.reduce(x, op).numpy().tobytes() == lr.tree.reduce(X, op).tobytes()
+        assert len(place._launchers) <= 2
+        bound += [weakref.ref(each.bound) for each in place._launchers.values()]
+    thread.calls.clear()
+    thread.problems.clear()
+    gc.collect()
+    assert len({each() for each in bound if each() is not None}) <= 3, "those of the last form, besides"
+    thread.forget()
 
 
 def test_the_least_recently_used_problem_goes_first(stream, monkeypatch):

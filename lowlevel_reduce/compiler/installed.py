@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import threading
 import warnings
 from typing import NamedTuple
 
@@ -56,9 +55,9 @@ class InstalledKernels:
         self.directory = directory
         self.version = version
         self._damage = damage
+        # No lock, which a thread of a parent may hold as it forks: at worst two threads open the same pack.
         self._packs: dict[str, Pack | None] = {}
-        self._told: set[str] = set()
-        self._lock = threading.RLock()  # reentrant: a signal handler may need a kernel as well
+        self._told: dict[str, object] = {}
 
     @property
     def problem(self) -> str | None:
@@ -102,10 +101,9 @@ class InstalledKernels:
         if self.problem is not None:
             self._tell(self.problem)
             return None
-        with self._lock:
-            if architecture not in self._packs:
-                self._packs[architecture] = self._opened(architecture)
-            return self._packs[architecture]
+        if architecture not in self._packs:
+            self._packs[architecture] = self._opened(architecture)
+        return self._packs[architecture]
 
     def _opened(self, architecture: str) -> Pack | None:
         path = os.path.join(self.directory, architecture + SUFFIX)
@@ -119,10 +117,9 @@ class InstalledKernels:
             return None
 
     def _tell(self, problem: str) -> None:
-        with self._lock:
-            if problem in self._told:
-                return
-            self._told.add(problem)
+        first = object()
+        if self._told.setdefault(problem, first) is not first:  # one step, so that one thread tells
+            return
         warnings.warn(f"{problem}. Until then kernels come from the cache or are compiled.", CacheWarning, stacklevel=2)
 
 

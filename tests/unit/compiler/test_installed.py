@@ -2,6 +2,7 @@
 
 import re
 import sys
+from threading import Event, Thread
 
 import pytest
 
@@ -175,6 +176,32 @@ def test_a_package_that_cannot_be_imported_is_told_once_and_shown_by_info(conten
     facts = info._installed()
     assert (facts["directory"], facts["packs"]) == (None, [])
     assert "cannot be imported" in facts["unavailable"]
+
+
+def test_nobody_waits_for_a_thread_that_opens_a_pack(package, monkeypatch):
+    """Nor does a child that is forked then, in which that thread is not."""
+    package()
+    kernels, opened, opening, go_on = installed.installed_kernels(), installed._pack_at, Event(), Event()
+
+    def slowly(path, architecture):
+        opening.set()
+        go_on.wait(30)
+        return opened(path, architecture)
+
+    monkeypatch.setattr(installed, "_pack_at", slowly)
+    slow = Thread(target=kernels.load, args=(entry_of(ONE).name, "sm_90"))
+    slow.start()
+    opening.wait(30)
+    monkeypatch.setattr(installed, "_pack_at", opened)
+    found = []
+    other = Thread(target=lambda: found.append(kernels.load(entry_of(ONE).name, "sm_90")))
+    other.start()
+    other.join(10)
+    at_once = list(found)
+    go_on.set()
+    slow.join()
+    other.join()
+    assert [stored.payload for stored in at_once] == [b"the cubin of one"]
 
 
 def test_a_folder_of_that_name_is_none(package):

@@ -98,20 +98,20 @@ class BoundDistributed:
     def check(self, source: int, result: int, second: int | None = None) -> None:
         """Refuse addresses that a call must not be given; launches and sends nothing.
 
-        An array that the last call was given is not asked about again.
+        A part that the last call was given is not asked about again.
 
         Raises
         ------
         TypeError, ValueError
             As `BoundReduction.check`.
         """
+        if self._fold is not None and self._fold.extents.result_bytes:
+            self._fold.check(self.gather.everyone, result, self._firsts())
         if (source, second) == self._checked:
             return
         for launch, start, place, apart in self._launches:
             other = self._firsts() if second is None else second
             launch.check(source + start, place, None if other is None else other + apart)
-        if self._fold is not None and self._fold.extents.result_bytes:
-            self._fold.check(self.gather.everyone, result, self._firsts())
         self._checked = (source, second)
 
     def refuse(self) -> None:

@@ -347,6 +347,16 @@ def test_a_plan_is_bound_once_and_called_again_and_again(stream, context):
     assert on_each(engines(2), once, context) == [expected] * 2
 
 
+def test_where_a_result_goes_is_looked_at_also_of_a_part_that_is_known(stream, context):
+    (engine,) = engines(1)
+    made = lr.distributed.plan("sum", engine, length=5000, dtype="float32", context=context)
+    launch = made.bind(stream)
+    there, out = lr.DeviceArray.from_numpy(np.ones(5000, "f4"), stream), lr.DeviceArray.empty(2, "f4", stream)
+    launch.check(there.pointer, out.pointer)
+    with pytest.raises(ValueError, match="align"):
+        launch.check(there.pointer, out.pointer + 2)
+
+
 def test_the_library_of_every_rank_has_one_version(context, monkeypatch):
     real = asked.describe
     monkeypatch.setattr(

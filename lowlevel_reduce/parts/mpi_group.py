@@ -37,8 +37,8 @@ class MpiHostGroup(BytesGroup):
         self.gather_bytes(np.frombuffer(message, np.uint8), everyone)
         return [each.tobytes() for each in everyone.reshape(self.size, len(message))]
 
-    def gather_bytes(self, mine: np.ndarray[Any, Any], everyone: np.ndarray[Any, Any]) -> None:
-        """Gather the bytes of one array into another."""
+    def gather_bytes(self, mine: Any, everyone: Any) -> None:
+        """Gather the bytes of one array into another, both of the host or both of the device."""
         try:
             self.communicator.Allgather(mine, everyone)
         except Exception as error:
@@ -65,9 +65,9 @@ class _MpiGather(Gather):
         self._own = _Bytes(Buffer.allocate(share_bytes, stream.context))
         self._there = _Bytes(Buffer.allocate(share_bytes * group.size, stream.context))
         self.mine, self.everyone = self._own.buffer.pointer, self._there.buffer.pointer
-        self.share_bytes, self._stream, self._communicator = share_bytes, stream, group.communicator
+        self.share_bytes, self._stream, self._group = share_bytes, stream, group
 
     def __call__(self, tag: bytes) -> None:
         """Wait for the stream and gather; the tags are looked at on the device, by the fold."""
         self._stream.synchronize()  # an MPI knows no streams
-        self._communicator.Allgather(self._own, self._there)
+        self._group.gather_bytes(self._own, self._there)

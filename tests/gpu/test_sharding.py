@@ -299,7 +299,7 @@ def test_what_does_not_fit_together_is_refused(stream, context):
 def test_what_is_not_contiguous_is_refused(stream, monkeypatch):
     x = lr.DeviceArray.from_numpy(values(2048, "float32"), stream)
     view = view_array(x, stream)._replace(shape=(1024,), strides_bytes=(8,))
-    for name in ("view_in", "seen"):
+    for name in ("view_in", "trusted_view"):
         monkeypatch.setattr(f"lowlevel_reduce.calls.execute.{name}", lambda *_: view)
     with pytest.raises(ValueError, match=r"the shard of shape \(1024,\) has strides \(8,\): it is not contiguous"):
         lr.partials(x, "sum", chunk=1024, stream=stream)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from lowlevel_reduce import operators
 from lowlevel_reduce.compiler import Cubin, DiskCache, prebuilt_at
 from lowlevel_reduce.compiler.cache import encode_entry
+from lowlevel_reduce.compiler.files import write_file
 from lowlevel_reduce.compiler.installed import DISTRIBUTION, PACKAGE, SUFFIX
 from lowlevel_reduce.compiler.pack import Pack, PackedEntry, packed
 from lowlevel_reduce.dtypes import element_type
@@ -255,10 +256,12 @@ ignore-vcs = true
 
 
 def _built(project: Path, target: Path) -> Path:
-    """Build the wheel, and return its path."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target.resolve())]
+    """Build the wheel, and return its path: on a full disk what was there before stays, and no part of a wheel."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)  # noqa: S603 - our own
-    wheel = target / f"{PACKAGE}-{__version__}-py3-none-any.whl"
-    if done.returncode != 0 or not wheel.is_file():
-        raise ReduceError(f"hatchling did not build the wheel: {done.stderr.strip() or done.stdout.strip()}")
-    return wheel
+    wheel = f"{PACKAGE}-{__version__}-py3-none-any.whl"
+    built = project / "dist" / wheel
+    if done.returncode != 0 or not built.is_file():
+        raise ReduceError(f"hatchling did not build the wheel: {(done.stderr.strip() or 'silently').splitlines()[-1]}")
+    write_file(str(target / wheel), built.read_bytes(), temporary=str(target / f".{wheel}.{os.getpid()}"), mode=0o644)
+    return target / wheel

@@ -1,5 +1,6 @@
 """The wheel of kernels: built, installed, and used by processes without a compiler and by one without Python."""
 
+import errno
 import hashlib
 import json
 import lzma
@@ -147,6 +148,22 @@ def test_an_ignore_file_above_the_build_takes_nothing_out(built, tmp_path, monke
     kernels = report.wheel.parents[1] / "kernels"
     again = build_wheel(tmp_path / "dist", ["sm_90", "sm_80"], PAIRS, kernels_in=kernels)
     assert again.wheel.read_bytes() == report.wheel.read_bytes()
+
+
+def test_a_full_disk_leaves_the_wheel_that_was_there(built, tmp_path, monkeypatch):
+    report, _ = built
+    monkeypatch.setattr(building, "family", lambda *arguments: family(*arguments)[:SOME])
+    shutil.copy(report.wheel, tmp_path)
+
+    def write(descriptor, data):
+        os.write(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("lowlevel_reduce.compiler.files._write", write)
+    with pytest.raises(OSError, match="No space left"):
+        build_wheel(tmp_path, ["sm_90"], PAIRS[:1], kernels_in=report.wheel.parents[1] / "kernels")
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.read_bytes() == report.wheel.read_bytes()
 
 
 HUNGRY = """\

@@ -22,7 +22,15 @@ from lowlevel_reduce.strategy.family import OLDEST_CAPABILITY, family_of
 from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import KernelSource, segment_kernel_sources
 
-__all__ = ["BuildTarget", "PrebuiltKernel", "build_kernels", "capability_of", "kernels_of_segments", "prebuild"]
+__all__ = [
+    "BuildTarget",
+    "PrebuiltKernel",
+    "build_kernels",
+    "capability_of",
+    "kernels_of_calls",
+    "kernels_of_segments",
+    "prebuild",
+]
 
 
 _OF_A_PLAN = frozenset(
@@ -160,16 +168,22 @@ def prebuild(
         raise TypeError(f"the kernels of all shapes are compiled: {of_a_plan} goes with a plan")
     if not isinstance(target, BuildTarget):
         target = BuildTarget.of_context(target)
+    return build_kernels(kernels_of_calls(op, dtype, target, segmented=segmented, **options), target, into=into)
+
+
+def kernels_of_calls(
+    op: str | Reduction | RowOperation, dtype: Any, target: BuildTarget, *, segmented: bool = False, **options: Any
+) -> tuple[KernelSource, ...]:
+    """Return the kernels that `prebuild` compiles, each once; raises what it raises for these arguments."""
     if isinstance(op, RowOperation) or (isinstance(op, str) and op in BUILT_IN):
         if segmented or options:
             raise TypeError(
                 f"a row operation is compiled for all its calls, without {', '.join(options) or 'segments'}"
             )
-        return build_kernels(row_family(op, dtype=dtype), target, into=into)
+        return row_family(op, dtype=dtype)
     if segmented:
-        return build_kernels(kernels_of_segments(op, dtype=dtype, **options), target, into=into)
-    sources = family_of(op, dtype=dtype, compute_capability=target.compute_capability, **options)
-    return build_kernels(sources, target, into=into)
+        return kernels_of_segments(op, dtype=dtype, **options)
+    return family_of(op, dtype=dtype, compute_capability=target.compute_capability, **options)
 
 
 def kernels_of_segments(

@@ -14,14 +14,7 @@ from lowlevel_reduce import driver, simulator
 from lowlevel_reduce.cli.output import NONE, progress
 from lowlevel_reduce.cli.session import open_session
 from lowlevel_reduce.errors import NoDriverError
-from lowlevel_reduce.prebuilding import (
-    BuildTarget,
-    PrebuiltKernel,
-    build_kernels,
-    kernels_of_segments,
-)
-from lowlevel_reduce.rowops.family import BUILT_IN, row_family
-from lowlevel_reduce.strategy.family import family_of
+from lowlevel_reduce.prebuilding import BuildTarget, PrebuiltKernel, build_kernels, kernels_of_calls
 from lowlevel_reduce.strategy.stubs import KernelSource
 
 __all__ = ["as_objects", "build", "kernels", "named", "render", "targets_of"]
@@ -67,18 +60,8 @@ def kernels(
     ops: Sequence[str], dtypes: Sequence[str], target: BuildTarget, *, segmented: bool, options: dict[str, Any]
 ) -> tuple[KernelSource, ...]:
     """Return the kernels of all combinations, each once."""
-    found: dict[KernelSource, None] = {}
-    for op, dtype in itertools.product(ops, dtypes):
-        if op in BUILT_IN:
-            if segmented or any(options.values()):
-                raise ValueError(f"{op} is a row operation: its kernels are those of all its calls, without options")
-            found.update(dict.fromkeys(row_family(op, dtype=dtype)))
-        elif segmented:
-            found.update(dict.fromkeys(kernels_of_segments(op, dtype=dtype, **options)))
-        else:
-            capability = target.compute_capability
-            found.update(dict.fromkeys(family_of(op, dtype=dtype, compute_capability=capability, **options)))
-    return tuple(found)
+    found = (kernels_of_calls(op, dtype, target, segmented=segmented, **options) for op in ops for dtype in dtypes)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
 def build(jobs: Sequence[tuple[BuildTarget, Sequence[KernelSource]]], into: Path | None) -> tuple[PrebuiltKernel, ...]:

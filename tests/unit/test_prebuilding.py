@@ -71,7 +71,7 @@ def test_the_command_takes_row_operations(monkeypatch):
     assert asked == list(row_family("layer_norm", dtype="float16"))
     done = CliRunner().invoke(app.app, ["prebuild", "softmax", "--for", "H200", "--segments"])
     assert done.exit_code == 2
-    assert "softmax is a row operation" in done.stderr
+    assert "a row operation is compiled for all its calls, without segments" in done.stderr
 
 
 def test_the_wheel_has_row_operations():

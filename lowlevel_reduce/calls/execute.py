@@ -26,7 +26,6 @@ from lowlevel_reduce.calls.views import (
     UNKNOWN,
     address_of,
     are_of,
-    are_trusted,
     is_current,
     is_here,
     is_trusted,
@@ -110,7 +109,7 @@ def execute(
         result = _put(place, prepared, views, out, allocator, stream=where, captured=captured)
         if key is None and allocator is None and options is not None:  # the stream's number is known by now
             key, _ = _remembered(thread, x, op, options, second, out, stream, initial)
-        if key is not None and not captured and are_trusted(place, x, second, out):
+        if key is not None and not captured and are_of(place, *key[1:4]):
             thread.keep(key, prepared)
     return result
 

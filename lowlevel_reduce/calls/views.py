@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.calls.threads import Thread
 
-__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_of", "are_trusted", "is_current", "is_here",
-           "is_trusted", "known_as", "spot_in", "spot_of", "trusted_view", "view_in"]  # fmt: skip
+__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_of", "is_current", "is_here", "is_trusted", "known_as", "spot_in", "spot_of",
+           "trusted_view", "view_in"]  # fmt: skip
 
 UNKNOWN = object()
 """What stands for an array or a stream of which the driver must be asked."""
@@ -157,11 +157,6 @@ def are_of(place: Place, *known: Any) -> bool:
         elif not place.is_primary_of(each[1]):
             return False
     return True
-
-
-def are_trusted(place: Place, *arrays: Any) -> bool:
-    """Tell whether all of these, but those that are None, are trusted."""
-    return all(each is None or is_trusted(place, each) for each in arrays)
 
 
 def _copied(place: Place, x: Any) -> ArrayView:

@@ -11,7 +11,7 @@ from lowlevel_reduce.arrays.results import Cell, cell_size
 from lowlevel_reduce.calls.execute import repeated
 from lowlevel_reduce.calls.prepared import arrays_in
 from lowlevel_reduce.calls.threads import here
-from lowlevel_reduce.calls.views import are_trusted, spot_in
+from lowlevel_reduce.calls.views import are_of, spot_in
 from lowlevel_reduce.plans.launch import Extents
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def keep(
     if made.root not in (None, members.rank) or math.prod(made.result_shape) == 0:
         return
     key, _ = repeated(thread, part, op, ("parts", members.number, *options), beside, out, stream, is_asked=False)
-    if key is None or not are_trusted(place, part, beside, out):
+    if key is None or not are_of(place, *key[1:4]):
         return
     if stream is None and spot_in(key)[2] != place.handle:  # where its library works, and not where the engine does
         return

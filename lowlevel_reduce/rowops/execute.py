@@ -17,7 +17,7 @@ from lowlevel_reduce.calls.threads import Thread, here
 from lowlevel_reduce.calls.views import (
     UNKNOWN,
     address_of,
-    are_trusted,
+    are_of,
     is_current,
     is_here,
     is_trusted,
@@ -90,7 +90,7 @@ def execute(call: RowCall, describe: Describe) -> Any:
         )
         if key is None and call.allocator is None:  # the stream's number is known by now
             key = _key(thread, call)
-        if key is not None and not captured and are_trusted(place, *call.arrays, *call.targets):
+        if key is not None and not captured and are_of(place, *key[1], *key[2]):
             thread.keep(key, cast("Any", prepared))
     return result
 

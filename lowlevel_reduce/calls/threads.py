@@ -154,10 +154,10 @@ class Thread:
         """Remember a call, and where it was made; but not one that launches nothing, as for no segments."""
         if prepared.is_nothing:
             return
-        self.spots[spot_in(key)] = prepared.place
         if len(self.calls) >= MAX_CALLS:
             self.calls.clear()
             self.spots.clear()
+        self.spots[spot_in(key)] = prepared.place
         try:
             self.calls[key] = prepared
         except (TypeError, RuntimeError, ValueError):  # not hashable

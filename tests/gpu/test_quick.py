@@ -453,6 +453,7 @@ def test_a_thread_keeps_only_so_many(stream, monkeypatch):
     for n in range(1, 9):
         warm(lr.DeviceArray.from_numpy(X[:n], stream), stream=stream)
         assert len(threads.here().calls) <= 3
+        assert threads.here().spots, "where calls were made is known from the first that is kept again"
         assert len(threads.here().problems[threads.here().place_of(stream)]) <= 2
 
 

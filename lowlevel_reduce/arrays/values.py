@@ -98,8 +98,14 @@ class Value:
         return int(self.item())
 
     def __str__(self) -> str:
-        """Return the value as text, and for more than `MOST_SHOWN` elements, or within a capture, what `repr` does."""
-        if math.prod(self.shape) > MOST_SHOWN or self.stream.is_closed or self.stream.is_capturing:
+        """Return the value as text, else what `repr` does.
+
+        That is so for more than `MOST_SHOWN` elements, within a capture, and where the stream or its context has gone.
+        """
+        if math.prod(self.shape) > MOST_SHOWN or self.stream.is_closed:
+            return repr(self)
+        context = self.stream.context
+        if context.is_closed or context.life.over or self.stream.is_capturing:
             return repr(self)
         return str(self.numpy()[()])
 

@@ -262,3 +262,16 @@ def test_a_consumers_stream_that_is_none_is_refused(where, monkeypatch):
             with pytest.raises(TypeError, match="the consumer's stream is an integer"):
                 result.__dlpack__(stream=other)
         del result
+
+
+@pytest.mark.parametrize("what", ["stream", "context", "lent context"])
+def test_a_value_that_cannot_be_had_any_more_is_described(device, what):
+    created = lr.Context.create(device)
+    own = lr.Context.from_handle(created.handle) if what == "lent context" else created
+    stream = lr.Stream.create(own)
+    with own.pushed():
+        result = lr.sum(lr.DeviceArray.from_numpy(X, stream))
+    assert str(result) == "276.0"
+    (stream if what == "stream" else created).close()
+    assert str(result) == f"{result}" == repr(result)
+    created.close()

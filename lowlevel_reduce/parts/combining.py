@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.operators.adapters import about_given, rooted
+from lowlevel_reduce.operators.adapters import about_given, about_second, rooted
 from lowlevel_reduce.operators.quoting import uses
 from lowlevel_reduce.parts.chunks import check_chunk, check_length
 from lowlevel_reduce.plans.base import BasePlan
@@ -24,10 +24,7 @@ from lowlevel_reduce.plans.mapping import MappedKernel
 from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import partials_kernel_source
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["PARTIAL_DTYPE", "CombinePlan", "combine_plan", "divided", "rooted_of"]
+__all__ = ["PARTIAL_DTYPE", "CombinePlan", "combine_plan", "divided", "rooted_for", "rooted_of"]
 
 PARTIAL_DTYPE = np.dtype(np.uint32)
 """Accumulators are passed on as words of this type, which any library can gather."""
@@ -181,13 +178,24 @@ def divided(op: Any, *, map: Any = None, **options: Any) -> Reduction:
     return about_given(reduction) if reduction.pivot is not None else reduction
 
 
+def rooted_for(op: Any, dtype: Any, *, rows: int, where: bool, accumulate: str | None, **options: Any) -> Reduction:
+    """Return the operator whose results are chunks' accumulators.
+
+    Where it has a pivot, it takes that as the only element of a second array or, of several rows, as the second array's
+    elements, which are the same all along a row.
+    """
+    # An operator that has no result for no elements takes a mask only with an initial value, which here goes to the
+    # fold of the partials.
+    has_none = where and isinstance(op, str) and op in operators.OPERATORS and operators.OPERATORS[op].empty is None
+    reduction = divided(op, where=where, initial=has_none, **options)
+    if reduction.second == "first" and rows != 1:
+        reduction = about_second(operators.resolve(op, where=where, **options))
+    return rooted(reduction, reduction.types(element_type(dtype), accumulate))
+
+
 @functools.lru_cache(maxsize=256)
 def rooted_of(
     op: Any, dtype: np.dtype[Any], where: bool, accumulate: str | None, options: tuple[tuple[str, Any], ...]
 ) -> Reduction:
-    """Return the operator whose result is a chunk's accumulator; equal arguments give the same object, as keys need."""
-    # An operator that has no result for no elements takes a mask only with an initial value, which here goes to the
-    # fold of the partials.
-    has_none = where and isinstance(op, str) and op in operators.OPERATORS and operators.OPERATORS[op].empty is None
-    reduction = divided(op, where=where, initial=has_none, **dict(options))
-    return rooted(reduction, reduction.types(element_type(dtype), accumulate))
+    """Return that of one row; equal arguments give the same object, as keys need."""
+    return rooted_for(op, dtype, rows=1, where=where, accumulate=accumulate, **dict(options))

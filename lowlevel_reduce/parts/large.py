@@ -17,11 +17,11 @@ from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators import resolve, result_tuple
 from lowlevel_reduce.parts.chunks import check_length
-from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided, rooted_for
 from lowlevel_reduce.parts.cut import Cut, Place
 from lowlevel_reduce.parts.feed import Feed, Step
 from lowlevel_reduce.parts.fold import fold_plan
-from lowlevel_reduce.parts.local import pieces_of, rooted_for
+from lowlevel_reduce.parts.local import pieces_of
 from lowlevel_reduce.parts.sources import Source, _in_c_order, _Pieces, chunks_source, source_of
 from lowlevel_reduce.plans.array import plan
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lowlevel_reduce import operators
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.operators.adapters import about_second, rooted
 from lowlevel_reduce.parts.all_chunks import all_chunks_plan, suits
-from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE
 from lowlevel_reduce.plans.array import plan
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.base import BasePlan
     from lowlevel_reduce.plans.launch import BoundReduction
 
-__all__ = ["Piece", "launch_all", "pieces_of", "pivot_plan", "rooted_for"]
+__all__ = ["Piece", "launch_all", "pieces_of", "pivot_plan"]
 
 
 class Piece(NamedTuple):
@@ -39,19 +37,6 @@ def launch_all(
     """Launch pieces, each bound and with where its arrays begin: in the part, at which address, in the second one."""
     for launch, start, place, apart in launches:
         launch(source + start, place, None if second is None else second + apart)
-
-
-def rooted_for(op: Any, dtype: Any, *, rows: int, where: bool, accumulate: str | None, **options: Any) -> Reduction:
-    """Return the operator whose results are chunks' accumulators.
-
-    Where it has a pivot, it takes that as the only element of a second array or, of several rows, as the second array's
-    elements, which are the same all along a row.
-    """
-    has_none = where and isinstance(op, str) and op in operators.OPERATORS and operators.OPERATORS[op].empty is None
-    reduction = divided(op, where=where, initial=has_none, **options)
-    if reduction.second == "first" and rows != 1:
-        reduction = about_second(operators.resolve(op, where=where, **options))
-    return rooted(reduction, reduction.types(element_type(dtype), accumulate))
 
 
 def pieces_of(

@@ -16,13 +16,13 @@ from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.parts.agreement import digest
 from lowlevel_reduce.parts.borders import pieces_at_borders
 from lowlevel_reduce.parts.bound import BoundDistributed
-from lowlevel_reduce.parts.combining import divided
+from lowlevel_reduce.parts.combining import divided, rooted_for
 from lowlevel_reduce.parts.cut import Cut, cut_of
 from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes, share_of
 from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
 from lowlevel_reduce.parts.groups import Group, kept_of_stream
 from lowlevel_reduce.parts.letters import BoundLetter, Head
-from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan, rooted_for
+from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan
 from lowlevel_reduce.strategy.selection import operator_text
 
 if TYPE_CHECKING:

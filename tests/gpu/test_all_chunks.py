@@ -8,8 +8,9 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.driver import Buffer
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.parts.all_chunks import AllChunksPlan, suits
+from lowlevel_reduce.parts.combining import rooted_for
 from lowlevel_reduce.parts.cut import Place
-from lowlevel_reduce.parts.local import pieces_of, rooted_for
+from lowlevel_reduce.parts.local import pieces_of
 
 
 def values(shape, dtype):

@@ -9,10 +9,10 @@ import pytest
 import lowlevel_reduce as lr
 from lowlevel_reduce.driver import Buffer
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.parts.combining import divided
+from lowlevel_reduce.parts.combining import divided, rooted_for
 from lowlevel_reduce.parts.cut import cut_of
 from lowlevel_reduce.parts.fold import TAG_BYTES, fold_plan, share_bytes
-from lowlevel_reduce.parts.local import pieces_of, pivot_plan, rooted_for
+from lowlevel_reduce.parts.local import pieces_of, pivot_plan
 
 TAG = bytes(range(1, TAG_BYTES + 1))
 

@@ -181,6 +181,17 @@ def test_a_part_that_does_not_fit_is_an_error_everywhere(length, context):
         assert str(first[1]) == str(second[1])
 
 
+def test_a_rank_may_pass_what_it_has_in_place_of_a_part(context):
+    gone = FileNotFoundError("the part is gone")
+
+    def once(engine, own):
+        return lr.distributed.sum(np.ones(4096, "f4") if engine.rank == 0 else gone, engine, stream=own)
+
+    first, second = on_each(engines(2), once, context)
+    assert second is gone
+    assert "rank 1 cannot take part: FileNotFoundError: the part is gone" in str(first)
+
+
 def test_what_fails_on_one_rank_is_told_to_all(context):
     def once(engine, own):
         part = np.ones(4096, "f4") if engine.rank == 0 else "no array"

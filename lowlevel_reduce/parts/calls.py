@@ -105,7 +105,8 @@ def reduce(
     GroupError
         If ranks do not ask for the same, or one of them failed: on every rank.
     TypeError, ValueError, UnsupportedError, and errors from below
-        As `lowlevel_reduce.reduce`; the other ranks as for a CutError. A ValueError if the stream is being captured.
+        As `lowlevel_reduce.reduce`; the other ranks as for a CutError. A ValueError if the stream is being captured, of
+        which others hear only where the host gathers.
     """
     members = group_of(group)
     asked = (length, axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map, second is None)
@@ -127,10 +128,13 @@ def reduce(
         _fail(members, error, request, length, told)
         raise
     if found.home.is_capturing:
-        raise ValueError(
+        refused = ValueError(
             "a call over ranks cannot be captured, for it may exchange what it asks for, and allocates: bind "
             "lr.distributed.plan before the capture, and call what that returns"
         )
+        if members.sees_tags:  # others would work on the device to tell it, which spoils the capture
+            _fail(members, refused, request, length, told)
+        raise refused
     with found.home.context.pushed():
         head, whole = (None, length) if length is not None else _lengths(members, request, found, initial, told)
         arrays, known = (part, beside, out), (whole, *asked[1:])

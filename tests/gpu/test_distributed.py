@@ -1,5 +1,6 @@
 """`lr.distributed` over ranks that are threads of one process: the bits of the whole, and errors on every rank."""
 
+import contextlib
 import itertools
 import sys
 
@@ -410,6 +411,25 @@ def test_a_call_in_a_capture_is_refused_and_the_capture_goes_on(stream, context)
         out._buffer.fill(0, stream=stream)
         executable.launch(stream)
         assert float(out) == 5000
+
+
+@pytest.mark.parametrize("length", [None, 8192])
+def test_a_capture_on_one_rank_is_heard_by_all_where_the_host_gathers(length, context):
+    def once(engine, own):
+        part, found = np.ones(4096, "f4"), []
+        there = lr.DeviceArray.from_numpy(part, own)
+        assert float(lr.distributed.sum(there, engine, length=length)) == 8192
+        with lr.Graph.capture(own) if engine.rank == 1 else contextlib.nullcontext():
+            try:
+                lr.distributed.sum(there, engine, length=length)
+            except (ValueError, lr.GroupError) as error:
+                found.append(error)
+        return *found, float(lr.distributed.sum(there, engine, length=length))
+
+    (first, after), (second, after_too) = on_each(engines(2), once, context)
+    assert "rank 1 c" in str(first), first
+    assert "a call over ranks cannot be captured" in str(second)
+    assert after == after_too == 8192
 
 
 def test_the_fold_of_a_share_that_is_refused_is_an_error_of_the_driver(machine, context):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.calls.threads import Thread
 
-__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_of", "is_current", "is_here", "is_trusted", "known_as", "spot_in", "spot_of",
-           "trusted_view", "view_in"]  # fmt: skip
+__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_of", "is_current", "is_here", "is_trusted", "known_as", "spot_in",
+           "spot_of", "trusted_view", "view_in"]  # fmt: skip
 
 UNKNOWN = object()
 """What stands for an array or a stream of which the driver must be asked."""

@@ -26,6 +26,7 @@ from lowlevel_reduce.arrays.protocols import (
     raise_clearly,
 )
 from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.driver.stream import LEGACY
 from lowlevel_reduce.driver.waits import waits
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import contiguous_strides
@@ -41,7 +42,6 @@ __all__ = [
     "view_of",
 ]
 
-_LEGACY = 1
 _PER_THREAD = 2
 _NO_SYNCHRONIZATION = -1  # means "do not order the streams" to DLPack and StridedMemoryView
 
@@ -123,12 +123,12 @@ def _view_by_dlpack(x: Any, stream: Stream) -> Any:
     device = device_of(x)
     asked = x if exports_by_itself(x) else Export(x, device)
     if home_of(stream.context)[1]:  # they work in ours: it need not be retained once more for that, and is current
-        return strided_memory_view().from_any_interface(asked, stream_ptr=stream.handle or _LEGACY)
+        return strided_memory_view().from_any_interface(asked, stream_ptr=stream.handle or LEGACY)
     with _their_context(stream.context) as theirs:
         ours = not stream.is_default or stream.context == theirs
         told = stream if ours else Stream.legacy(theirs)
         with theirs.pushed():  # so that a producer that uses the current context works in its own streams, too
-            view = strided_memory_view().from_any_interface(asked, stream_ptr=told.handle or _LEGACY)
+            view = strided_memory_view().from_any_interface(asked, stream_ptr=told.handle or LEGACY)
         if not ours:
             stream.follow(told)
     return view
@@ -192,7 +192,7 @@ def order_consumer(handle: int, stream: Stream, *, is_primary: bool) -> None:
     The driver is asked nothing if the consumer's is the same stream.
     """
     if handle > _PER_THREAD or is_primary:
-        if handle != (stream.handle or _LEGACY):
+        if handle != (stream.handle or LEGACY):
             waits().of_consumer(handle, stream)
         return
     with _theirs(handle, stream.context) as consumer:
@@ -208,19 +208,19 @@ def exported_stream(stream: Stream, number: int | None = None) -> int:
     if not stream.is_default:
         return stream.handle
     if (known_home(number) or home_of(stream.context, number))[1]:
-        return stream.handle or _LEGACY  # 0 is not allowed there
+        return stream.handle or LEGACY  # 0 is not allowed there
     with _their_context(stream.context) as theirs:
         if stream.context != theirs:
             stand_in = Stream.legacy(theirs)
             stand_in.follow(stream)
             stream = stand_in
-    return stream.handle or _LEGACY
+    return stream.handle or LEGACY
 
 
 def _named(x: Any, handle: Any) -> int:
     what = f"{type(x).__name__}.__cuda_array_interface__"
     number = integer(handle, f"{what} names a stream by an integer")
-    if not _LEGACY <= number < 1 << 64:
+    if not LEGACY <= number < 1 << 64:
         raise ValueError(f"{what} names the stream {number}; 1 is the legacy one, None is no stream")
     return number
 

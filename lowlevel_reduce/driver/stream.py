@@ -17,9 +17,9 @@ from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.thread_end import wait_at_end
 from lowlevel_reduce.errors import ReduceError
 
-__all__ = ["Stream", "ThreadStream"]
+__all__ = ["LEGACY", "Stream", "ThreadStream"]
 
-_NULL, _LEGACY, _PER_THREAD = 0, 1, 2  # the driver's special handles, valid in every context
+_NULL, LEGACY, _PER_THREAD = 0, 1, 2  # the driver's special handles, valid in every context
 _NON_BLOCKING = 1
 _NO_STREAM: Any = object()
 _SYNCHRONIZATION = {"auto": 1, "spin": 2, "yield": 3, "blocking_sync": 4}
@@ -97,7 +97,7 @@ class Stream(Handle):
     @classmethod
     def legacy(cls, context: Context | None = None) -> Stream:
         """Return the legacy default stream of `context`, or of the context that is current at each use."""
-        return cls._of(_LEGACY, None, None, context)
+        return cls._of(LEGACY, None, None, context)
 
     @classmethod
     def per_thread(cls, context: Context | None = None) -> Stream:
@@ -196,9 +196,9 @@ class Stream(Handle):
 
     def is_same(self, other: Stream) -> bool:
         """Tell whether this is the same stream as `other`, here and now; the null stream is the legacy one."""
-        handle = self.handle or _LEGACY
+        handle = self.handle or LEGACY
         # The handle of a default stream means another one in each context.
-        return handle == (other.handle or _LEGACY) and (handle > _PER_THREAD or self.context == other.context)
+        return handle == (other.handle or LEGACY) and (handle > _PER_THREAD or self.context == other.context)
 
     def follow(self, other: Stream) -> None:
         """Make later work in this stream wait for all work that `other` has now, by an event; returns at once."""
@@ -225,7 +225,7 @@ class Stream(Handle):
 
         False for the legacy stream, which cannot be captured.
         """
-        return self.handle not in (_NULL, _LEGACY) and bool(int(self._ask("cuStreamIsCapturing")))
+        return self.handle not in (_NULL, LEGACY) and bool(int(self._ask("cuStreamIsCapturing")))
 
     @property
     def has_number(self) -> bool:
@@ -315,9 +315,9 @@ class ThreadStream(Stream):
         """The driver's handle: 2 on the stream's thread, 1 on every other."""
         _ = super().handle  # raises if it is closed
         try:
-            return _PER_THREAD if _threads.mark is self._thread else _LEGACY
+            return _PER_THREAD if _threads.mark is self._thread else LEGACY
         except AttributeError:  # a thread that has never used its own
-            return _LEGACY
+            return LEGACY
 
     def fixed(self) -> Stream:
         """Return this object."""

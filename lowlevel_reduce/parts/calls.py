@@ -231,7 +231,7 @@ def _agreed(members: Group, asked: Callable[[], tuple[dict[str, Any], Described]
 def _fail(
     members: Group, error: Exception, request: Request | None, length: int | None, told: list[bytes] | None
 ) -> None:
-    """Tell all ranks that this one has no part, in the way that they expect, and raise why."""
+    """Tell all ranks that this one has no part, in the way that they expect; who calls raises why, if this does not."""
     if length is None and told is None:
         members.exchange(letter_of(Head(-1, b""), members.letter_bytes))
     # With a length that was used before they send partials; of parts of which type, if of several, is not known.

@@ -17,7 +17,7 @@ from lowlevel_reduce.calls.views import UNKNOWN, are_of, known_as
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.driver.handle import quietly, within
 from lowlevel_reduce.driver.peers import reaches
-from lowlevel_reduce.driver.stream import ThreadStream
+from lowlevel_reduce.driver.stream import LEGACY, ThreadStream
 from lowlevel_reduce.driver.turns import Turn
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.parts.driver_calls import raising
@@ -41,7 +41,6 @@ BOUNDS = {_KEPT: MAX_KEPT}
 """The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
 _PER_THREAD = 2  # the greatest handle of a default stream
-_LEGACY = 1
 
 PointerOf = Callable[[Any], int]
 """Returns an array's address, of an array as its key says; raises if the memory was closed."""
@@ -154,7 +153,7 @@ class _Prepared:
         ask = self._driver.prebuilt_number
         self._numbers = [(ask("cuCtxGetId", handle), context.id) for handle, context in contexts.items()]
         # The legacy stream cannot be captured.
-        handles = dict.fromkeys(stream.handle for stream in streams if (stream.handle or _LEGACY) != _LEGACY)
+        handles = dict.fromkeys(stream.handle for stream in streams if (stream.handle or LEGACY) != LEGACY)
         self._capturing = [ask("cuStreamIsCapturing", handle) for handle in handles]
         # Closing a stream or context is refused while a call is under way, and takes the turn away.
         self._turn = Turn(set)
@@ -374,7 +373,7 @@ def _place(stream: Any) -> Any:
         return stream
     if stream._context is None:
         raise TypeError("a default stream without a context is looked at by others")
-    return stream._context.id, handle or _LEGACY
+    return stream._context.id, handle or LEGACY
 
 
 def _nothing() -> None:

@@ -41,12 +41,14 @@ def _address(x: Any, low: int, high: int, what: str, *, is_written: bool = False
         pointer, first, end = x.pointer, 0, x.nbytes
     else:
         producer = producer_of(type(x))
-        if producer is not None and producer.finish is not None:
-            producer.finish(x)
-        if producer is None or not producer.plain(x):
+        if producer is None:
             return x
         if is_written and not producer.writable:
             raise ValueError(f"{what} of the launch is read-only: {producer.name}'s arrays are not written to")
+        if producer.finish is not None:
+            producer.finish(x)
+        if not producer.plain(x):
+            return x
         shape, strides, dtype = producer.facts(x)
         pointer, first, end = producer.pointer(x), 0, 0
         if 0 not in shape:

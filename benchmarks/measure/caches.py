@@ -35,5 +35,5 @@ def release() -> None:
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    if cupy is not None:
+    if cupy is not None and cupy.cuda.is_available():
         cupy.get_default_memory_pool().free_all_blocks()

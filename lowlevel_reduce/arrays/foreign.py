@@ -42,10 +42,15 @@ def nvidias_memory() -> Iterator[None]:
     """
     try:
         yield
-    except RuntimeError as error:  # from whatever cuda.core asked, which found no driver, or not this memory
-        if binding.selected().name == "cuda":
+    except (RuntimeError, BufferError) as error:  # from whatever cuda.core asked: it found no driver, or not this memory
+        if binding.selected().name == "cuda" or not (isinstance(error, RuntimeError) or _of_cuda_core(error.__cause__)):
             raise
         raise UnsupportedError(f"{_of_another_driver()} ({error})") from error
+
+
+def _of_cuda_core(error: BaseException | None) -> bool:
+    """Tell whether cuda.core raised it for what the driver answered: an Exception that is of no other kind."""
+    return type(error).__module__.startswith("cuda.core")
 
 
 def only_nvidias_memory() -> None:

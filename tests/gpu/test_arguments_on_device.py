@@ -289,7 +289,7 @@ def test_an_array_whose_context_has_ended_has_no_address(device, borrowed):
             _ = array.__cuda_array_interface__
 
 
-def test_arrays_of_other_libraries_are_nvidias(context, machine):
+def test_arrays_of_other_libraries_are_nvidias(context, machine, monkeypatch):
     if machine != "simulated":
         pytest.skip("a real device has such arrays")
     x = lr.DeviceArray.from_numpy(X, lr.Stream.legacy(context))
@@ -298,6 +298,14 @@ def test_arrays_of_other_libraries_are_nvidias(context, machine):
         __cuda_array_interface__ = x.__cuda_array_interface__
 
     with pytest.raises(lr.UnsupportedError, match="NVIDIA's driver, and calls go to the driver 'simulator"):
+        lr.sum(Foreign())
+
+    class View:  # where there is an NVIDIA driver, which was not initialized: the simulator answers the calls
+        def from_any_interface(*arguments, **options):
+            raise type("CUDAError", (Exception,), {"__module__": "cuda.core._utils"})("CUDA_ERROR_NOT_INITIALIZED")
+
+    monkeypatch.setattr("lowlevel_reduce.arrays.foreign._strided", View)
+    with pytest.raises(lr.UnsupportedError, match="the driver 'simulator.*NOT_INITIALIZED"):
         lr.sum(Foreign())
     with pytest.raises(lr.UnsupportedError, match="NVIDIA's driver, and calls go to the driver 'simulator"):
         x.__dlpack__()

@@ -42,7 +42,8 @@ def nvidias_memory() -> Iterator[None]:
     """
     try:
         yield
-    except (RuntimeError, BufferError) as error:  # from whatever cuda.core asked: it found no driver, or not this memory
+    except (RuntimeError, BufferError) as error:
+        # From whatever cuda.core asked, which found no driver, or not this memory.
         if binding.selected().name == "cuda" or not (isinstance(error, RuntimeError) or _of_cuda_core(error.__cause__)):
             raise
         raise UnsupportedError(f"{_of_another_driver()} ({error})") from error

@@ -199,7 +199,7 @@ def other_archive(name, content):
         (b"", "neither a .npy file nor a .npz archive"),
     ],
     # Not by the bytes of archives, in which the time is: processes that begin apart would collect other tests.
-    ids=["cut", "objects", "header", "checksum", "archive cut", "archived objects", "archived and cut", "text", "nothing"],
+    ids=["cut", "objects", "header", "checksum", "archive cut", "archived objects", "cut inside", "text", "nothing"],
 )
 @pytest.mark.parametrize("stdin", [True, False])
 def test_damage_is_told_in_words(tmp_path, content, words, stdin):

@@ -1,6 +1,6 @@
-"""Reads PyTorch's, CuPy's and JAX's arrays by their attributes, without their protocols.
+"""Reads PyTorch's, CuPy's, Numba's and JAX's arrays by their attributes, without their protocols.
 
-Of the first two that takes a tenth of the time. None is imported here: if there is an array of one, the program has
+Of all but the last that takes a tenth of the time. None is imported here: if there is an array of one, the program has
 imported it.
 """
 
@@ -102,7 +102,10 @@ that is known: this is a hot path."""
 
 def _find(kind: type) -> Producer | None:
     # Exactly that class: a subclass may interpret its memory differently.
-    for module, name, make in (("torch", "Tensor", _torch), ("cupy", "ndarray", _cupy)):
+    for module, name, make in (
+        ("torch", "Tensor", _torch), ("cupy", "ndarray", _cupy),
+        ("numba.cuda.cudadrv.devicearray", "DeviceNDArray", lambda _: _numba()),
+    ):  # fmt: skip
         library = sys.modules.get(module)
         if library is not None and kind is getattr(library, name, None):
             return make(library)
@@ -182,6 +185,36 @@ def _cupy(cupy: Any) -> Producer:
         return producer, ordinal, int(current(ordinal).ptr) or 1, x.dtype, x.shape, x.strides
 
     producer = Producer("CuPy", known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=facts, plain=plain)
+    return producer
+
+
+def _numba() -> Producer:
+    """Return how Numba's arrays are read: those in memory of its own that are bound to no stream.
+
+    Numba works in the legacy stream where it is told none, in the primary context, the only one that it takes.
+    """
+
+    def plain(x: Any) -> bool:
+        # An OwnedPointer is memory of Numba's own manager; others are borrowed, or of a manager that was plugged in.
+        return type(x.gpu_data).__name__ == "OwnedPointer" and not x.stream
+
+    def pointer(x: Any) -> int:
+        return int(x.gpu_data.device_ctypes_pointer.value or 0)
+
+    def ordinal(x: Any) -> int:
+        return int(x.gpu_data.context.device.id)
+
+    def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        return tuple(x.shape), tuple(x.strides), numpy_dtype(x.dtype)
+
+    def known(x: Any) -> tuple[Any, ...]:
+        if not plain(x):
+            raise TypeError("the array is bound to a stream, or not in memory of Numba's own")
+        return producer, ordinal(x), LEGACY, x.dtype, x.shape, x.strides
+
+    producer = Producer(
+        "Numba", known=known, ordinal=ordinal, pointer=pointer, stream=lambda _: LEGACY, facts=facts, plain=plain
+    )
     return producer
 
 

@@ -110,7 +110,9 @@ class GlobalMemory:
     def _remembered(self) -> list[Allocation]:
         """Return the allocations without those that need not be known any more, if these are many."""
         known = self._index.allocations
-        if len(self._freed) <= 2 * FREED_KEPT and not any(allocation.lost for allocation in self._reserved):
+        # No generator that is left half run: Python ends it, and drops an interrupt that comes just then.
+        lost = [allocation for allocation in self._reserved if allocation.lost]
+        if len(self._freed) <= 2 * FREED_KEPT and not lost:
             return known
         while len(self._freed) > FREED_KEPT:
             self._freed.popleft()

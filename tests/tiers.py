@@ -3,9 +3,16 @@
 check
     tests/unit but for what is marked slow.
 test
-    tests/unit, and of each other folder every test function, with as many cases as show each value of each parameter
-    once: each operator, type, strategy, shape and architecture that the folder's tests know. Of the cases that serve
-    equally, the one is taken that joins most pairs of values which no test of the run has joined before.
+    What check runs, and a sample of each folder's other tests, of tests/unit those that are slow. In it are
+
+    - every test that a planted fault names in `tests/mutants/lists`,
+    - every test function with a case at least,
+    - every value of each parameter that says what is reduced, how and where: operator, type, strategy, kernel, axis,
+      architecture (`CLASSES`).
+
+    Of the cases that serve equally, the one is taken that has most values and joins most pairs of them which no test of
+    the run has shown before. Other values, such as lengths, offsets, messages and pages, come with the cases that are taken, and all of
+    them in the rest.
 rest
     What `all` runs beyond `test`: the other cases, and those of the sample that went through few of their things.
 all
@@ -20,8 +27,13 @@ A test that goes through many things by itself, kernels or types, takes some of 
 the fixture `few` chooses: the cases of a function take turns, so that together they go through all. A test that
 disturbs something at each of its steps disturbs every third there, which the fixture `steps` counts, in turn as well.
 
-The choice depends on the names of the tests alone, so it is the same on every machine, and every process of a run makes
-the same.
+With ``--again`` the sample is that of a second toolkit behind a first one: of tests/gpu it shows a case of each file
+instead of each function, and nothing for the sake of a planted fault. What another compiler and other bindings may
+break is the code of a kind of kernel, an operator or a type, or a call of the driver that a whole file makes; what the
+functions of a file differ in is Python of this library, which the first toolkit has shown.
+
+The choice depends on the names of the tests and on the lists of planted faults alone, so it is the same on every
+machine, and every process of a run makes the same.
 """
 
 from __future__ import annotations
@@ -29,7 +41,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -37,6 +50,15 @@ import pytest
 TIERS = ("check", "test", "rest", "all", "soak")
 NOT_FACTORS = {"machine"}
 """Parameters that say where a test runs, not what it tests."""
+
+CLASSES = {
+    *("op", "variant", "dtype", "accumulate", "result"),
+    *("strategy", "configuration", "mapping", "kind", "kernel", "role", "rung"),
+    *("axis", "architecture", "capability"),
+}
+"""Parameters whose values are all in a sample: they say what is reduced, how and where."""
+
+PLANTED = Path(__file__).parent / "mutants" / "lists"
 
 STEPS_APART = 3
 """Samples disturb the steps of something so far from each other."""
@@ -50,11 +72,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier", choices=TIERS, default="all", help="which tests to run; CONTRIBUTING.md says what each is"
     )
+    parser.addoption(
+        "--again", action="store_true", help="the sample is that of a second toolkit: of tests/gpu a case of each file"
+    )
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = set(map(id, chosen(items, config.getoption("tier"))))
+    again = config.getoption("again")
+    named = frozenset() if again else named_by_faults(PLANTED)
+    kept = set(map(id, chosen(items, config.getoption("tier"), named, again=again)))
     dropped = [item for item in items if id(item) not in kept]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -98,7 +125,15 @@ def in_turn(things: Sequence[_T], count: int, turn: int) -> Sequence[_T]:
     return [things[(turn * count + i) % len(things)] for i in range(count)]
 
 
-def chosen(items: list[pytest.Item], tier: str) -> list[pytest.Item]:
+def named_by_faults(lists: Path) -> frozenset[str]:
+    """Return the names of all tests of which the lists of planted faults say that they see one."""
+    lines = (line for path in sorted(lists.glob("*.txt")) for line in path.read_text(encoding="utf-8").splitlines())
+    return frozenset(line.removeprefix("by: ") for line in lines if line.startswith("by: "))
+
+
+def chosen(
+    items: list[pytest.Item], tier: str, named: Collection[str] = frozenset(), *, again: bool = False
+) -> list[pytest.Item]:
     """Return the tests of a tier."""
     if tier == "soak":
         return [item for item in items if is_marked(item, "soak")]
@@ -107,7 +142,7 @@ def chosen(items: list[pytest.Item], tier: str) -> list[pytest.Item]:
         return [item for item in items if of_units(item) and not is_marked(item, "slow")]
     if tier == "all":
         return items
-    sample = sampled(items)
+    sample = sampled(items, named, again=again)
     return sample if tier == "test" else beyond(sample, items)
 
 
@@ -117,7 +152,9 @@ def beyond(sample: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.I
     return [item for item in items if item.nodeid not in whole and not is_marked(item, "skip")]
 
 
-def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
+def sampled(
+    items: list[pytest.Item], named: Collection[str] = frozenset(), *, again: bool = False
+) -> list[pytest.Item]:
     """Return the sample of the tier test."""
     folders: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -125,22 +162,36 @@ def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
         if not is_marked(item, "skip"):
             folders["/".join(item.nodeid.split("/")[:2])].append(item)
     kept, known = [], set[frozenset[Value]]()
-    for folder in folders.values():
-        kept += folder if of_units(folder[0]) else covering(folder, known)
+    for name, folder in folders.items():
+        quick = [item for item in folder if of_units(item) and not is_marked(item, "slow")]
+        others = [item for item in folder if not of_units(item) or is_marked(item, "slow")]
+        kept += quick + covering(others, known, named, by_file=again and name == "tests/gpu")
     return kept
 
 
-def covering(items: list[pytest.Item], known: set[frozenset[Value]]) -> list[pytest.Item]:
-    """Return tests that show each function and each value; add their pairs of values to those that are known."""
+def covering(
+    items: list[pytest.Item],
+    known: set[frozenset[Value]],
+    named: Collection[str] = frozenset(),
+    *,
+    by_file: bool = False,
+) -> list[pytest.Item]:
+    """Return tests that show each function, or file, and each class; add their pairs of values to those that are known.
+
+    Those that are named are among them, whatever they show.
+    """
+    shown = {item: shown_by(item, by_file=by_file) for item in items}
     showing: dict[Value, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        for value in shown_by(item):
+    for item, values in shown.items():
+        for value in values:
             showing[value].append(item)
-    missing, kept = set(showing), []
+    kept = [item for item in items if item.nodeid in named]
+    missing = set(showing).difference(*(shown[item] for item in kept))
+    known.update(pair for item in kept for pair in pairs_of(item))
     for value in sorted(showing, key=lambda value: (len(showing[value]), value)):  # what few tests show comes first
         if value in missing:
-            best = max(showing[value], key=lambda item: worth(item, shown_by(item) & missing, known))
-            missing -= shown_by(best)
+            best = max(showing[value], key=lambda item: worth(item, shown[item] & missing, known))
+            missing -= shown[best]
             known.update(pairs_of(best))
             kept.append(best)
     return kept
@@ -152,29 +203,36 @@ def worth(item: pytest.Item, new: set[Value], known: set[frozenset[Value]]) -> t
     return len(new), pairs, hashlib.sha256(item.nodeid.encode()).hexdigest()
 
 
-def shown_by(item: pytest.Item) -> set[Value]:
-    """Return what a test shows: its function, and the values of its parameters."""
-    return {("function", item.nodeid.split("[")[0]), *values_of(item)}
+def shown_by(item: pytest.Item, *, by_file: bool = False) -> set[Value]:
+    """Return what a test shows: its function, or its file, and those of its parameters' values that are classes."""
+    place = item.nodeid.split("::" if by_file else "[")[0]
+    return {("function", place), *(value for value, is_class in _values(item) if is_class)}
 
 
 def pairs_of(item: pytest.Item) -> list[frozenset[Value]]:
-    return [frozenset(pair) for pair in itertools.combinations(values_of(item), 2)]
+    """Return the pairs of a test's values, and each value by itself, so that a new one counts where it has no partner."""
+    return [frozenset(pair) for pair in itertools.combinations_with_replacement(values_of(item), 2)]
 
 
 def values_of(item: pytest.Item) -> list[Value]:
     """Return the values of a test's parameters, by their names."""
+    return [value for value, _ in _values(item)]
+
+
+def _values(item: pytest.Item) -> list[tuple[Value, bool]]:
+    """Return the values of a test's parameters, each with whether a sample has to show it."""
     call = getattr(item, "callspec", None)
     if call is None:
         return []
     return [pair for name, value in call.params.items() if name not in NOT_FACTORS for pair in factors_of(name, value)]
 
 
-def factors_of(name: str, value: object) -> list[Value]:
-    """Return what a parameter's value shows: itself, or those of its attributes that it names as its factors."""
+def factors_of(name: str, value: object) -> list[tuple[Value, bool]]:
+    """Return what a parameter's value is: itself, or those of its attributes that it names as its factors."""
     names = getattr(value, "factors", None)
     if not isinstance(names, tuple):
-        return [(name, spelled(value))]
-    return [(each, spelled(getattr(value, each))) for each in names]
+        return [((name, spelled(value)), name in CLASSES)]
+    return [((each, spelled(getattr(value, each))), True) for each in names]
 
 
 def spelled(value: object) -> str:

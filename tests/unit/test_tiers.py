@@ -1,4 +1,4 @@
-"""The tiers of the tests: what a tier runs, and that its sample shows each value and depends on names alone."""
+"""The tiers of the tests: what a tier runs, and that its sample shows each class and depends on names alone."""
 
 import itertools
 from pathlib import Path
@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import tiers
+
+from tests.mutants.catalogue import mutants
 
 
 class Item:
@@ -57,6 +59,49 @@ def test_a_sample_shows_each_value_and_each_function():
     assert {item.callspec.params.get("op") for item in kept} == {"sum", "max", "min", None}
     assert {item.callspec.params.get("dtype") for item in kept} == {"f2", "f4", "f8", "i4", None}
     assert len(kept) == 4 + 1, "as many as the longest list of values, and the function without any"
+
+
+def test_a_value_that_is_no_class_comes_with_the_others():
+    items = [*matrix(op=["sum", "max"], length=[1, 2, 3, 4, 5]), *matrix("test_words", message=["no", "never"], at=[0])]
+    kept = [item.callspec.params for item in tiers.chosen(items, "test")]
+    assert sorted(each["op"] for each in kept if "op" in each) == ["max", "sum"]
+    assert len({each["length"] for each in kept if "op" in each}) == 2, "other lengths beside other operators"
+    assert len(kept) == 2 + 1
+
+
+def test_what_a_planted_fault_names_is_in_the_sample_and_shows_what_it_shows():
+    items = matrix(op=["sum", "max", "min"], length=[1, 2, 3])
+    named = ["tests/gpu/test_x.py::test_all[sum-2]", "tests/gpu/test_x.py::test_all[sum-3]"]
+    kept = tiers.chosen(items, "test", named)
+    assert set(named) < {item.nodeid for item in kept}
+    assert sorted(item.callspec.params["op"] for item in kept) == ["max", "min", "sum", "sum"]
+
+
+def test_the_sample_has_a_test_that_sees_each_planted_fault():
+    faults, named = mutants(), tiers.named_by_faults(tiers.PLANTED)
+    assert {test for fault in faults for test in fault.tests} == named
+    folders = {test.split("/")[1] for test in named}
+    assert {"compile", "gpu", "simulated", "unit"} <= folders
+
+
+def test_of_the_units_the_slow_ones_are_sampled():
+    slow = [Item("test_slow", "slow", module="tests/unit/test_a.py", length=n) for n in range(5)]
+    quick = [Item("test_quick", module="tests/unit/test_a.py", length=n) for n in range(5)]
+    assert len(tiers.chosen(slow + quick, "test")) == 1 + 5
+
+
+def test_a_second_toolkit_shows_each_file_and_class_again():
+    items = [
+        *matrix(op=["sum", "max"], length=[1, 2]),
+        *(Item(f"test_{name}", length=5) for name in "abc"),
+        *(Item(f"test_{name}", module="tests/gpu/test_y.py") for name in "abc"),
+        *(Item(f"test_{name}", module="tests/compile/test_z.py") for name in "abc"),
+    ]
+    kept = [item.nodeid.split("::")[0] for item in tiers.chosen(items, "test", again=True)]
+    files = ["tests/gpu/test_x.py"] * 2 + ["tests/gpu/test_y.py"] + ["tests/compile/test_z.py"] * 3
+    assert sorted(kept) == sorted(files)
+    left = tiers.chosen(items, "rest", again=True)
+    assert len(left) + len(kept) == len(items)
 
 
 def test_a_value_that_one_function_has_shown_need_not_be_shown_by_the_next():

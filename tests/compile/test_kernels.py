@@ -5,6 +5,7 @@ Operators, kernels and architectures meet pairwise, not all with all, so that it
 
 import os
 import re
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -186,6 +187,17 @@ def segment_programs(case, offsets, groups):
     return list(segment_kernel_sources(operator_text(case.reduction, case.types), offsets, groups))
 
 
+class Kind(str):
+    """The name of a kind of kernels, which stands for the sources that a sum has for it: many shapes have the same."""
+
+    factors = ("sources",)  # what a sample shows each value of
+
+    def __new__(cls, name, sources):
+        kind = super().__new__(cls, name)
+        kind.sources = f"{zlib.crc32(repr(sources).encode()):08x}"
+        return kind
+
+
 def kernel_kinds():
     """Yield each kind of kernel: a name, and a function from operator and architecture to programs."""
     for mapping in WHOLE:
@@ -205,7 +217,7 @@ def kernel_kinds():
         )
 
 
-KINDS = dict(kernel_kinds())
+KINDS = {Kind(name, programs(Case("sum", "float32"), "sm_90")): programs for name, programs in kernel_kinds()}
 
 
 def check(pairs):

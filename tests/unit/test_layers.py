@@ -1,6 +1,7 @@
 """Imports point down only: the layers of the design, checked in the source."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -56,10 +57,17 @@ def sources():
         yield relative.parts[0].removesuffix(".py"), path
 
 
+@functools.cache
+def nodes(path):
+    """Return what a file consists of, the module first; most tests here look at every file."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@functools.cache
 def imports(path):
     """Return every module of this package that a file imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("lowlevel_reduce"):
             if node.module == "lowlevel_reduce":
                 found |= {f"lowlevel_reduce.{alias.name}" for alias in node.names}
@@ -103,9 +111,8 @@ def test_arrows_point_down(name, path):
 
 def loaded_with(path):
     """Return the modules of this package that are imported with a file, not only for types or by a function later."""
-    module = ast.parse(path.read_text(encoding="utf-8"))
     found = set()
-    for node in module.body:
+    for node in nodes(path)[0].body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("lowlevel_reduce."):
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
@@ -260,10 +267,9 @@ def test_pure_modules_import_no_cuda():
 
 def test_only_errors_looks_at_result_codes():
     for _, path in sources():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         raised = [
             node
-            for node in ast.walk(tree)
+            for node in nodes(path)
             if isinstance(node, ast.Raise)
             and isinstance(node.exc, ast.Call)
             and getattr(node.exc.func, "id", None) == "CudaError"

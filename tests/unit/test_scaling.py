@@ -52,6 +52,7 @@ def over_ranks(x, op, ranks, chunk):
     return operation.finish(root, Row(len(x), None if pivot is None else pivot[:, 0]), types)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["sum", "argmax", "mean_var"])
 @pytest.mark.parametrize("ranks", [1, 3, 64, 1024])
 def test_the_bits_of_one_array_over_many_ranks(op, ranks):

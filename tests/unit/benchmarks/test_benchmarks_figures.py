@@ -357,6 +357,7 @@ def test_a_goal_whose_cell_failed_is_not_met(tmp_path):
     assert "| alone: no peer faster by more than the spread | not measured | no row alone |" in page
 
 
+@pytest.mark.slow
 def test_the_pictures_are_the_same_for_the_same_rows(tmp_path):
     rows = [*ROWS, row("2^20", CUB=(4.0,))]
     written(tmp_path / "1-suites.jsonl", document(rows))

@@ -160,6 +160,7 @@ def test_results_of_every_operator_are_numpys():
     np.testing.assert_allclose(reduced["logsumexp"], np.log(np.exp(x).sum()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", OPERATOR_TYPES)
 def test_every_operator_beside_the_sum_is_checked(dtype):
     """By what the tree says of the pattern, in its own types: whatever overflows those, is right."""
@@ -189,6 +190,7 @@ def test_a_wrong_result_is_not_timed():
         check(case, [np.zeros(2, np.float32)], exact=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "length", "right", "wrong"),
     [

@@ -64,6 +64,7 @@ def test_a_rung_without_counters_is_refused(ladder, tmp_path):
         lesson_doc.filled("<!-- standings -->\n<!-- end -->", ladder.parent, file)
 
 
+@pytest.mark.slow
 def test_plots_are_drawn_anew_where_they_show_something_else(ladder, tmp_path, capsys):
     arguments = ["--plots", str(tmp_path), "--results", str(ladder.parent)]
     assert roofline.main([*arguments, "--check"]) == 1

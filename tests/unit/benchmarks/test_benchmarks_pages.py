@@ -77,6 +77,7 @@ def test_random_cells_are_summed_up_and_the_worst_are_named(tmp_path):
     assert all(f">{figures.SITUATIONS[mode]}</text>" in svg for mode in MODES)
 
 
+@pytest.mark.slow
 def test_a_seed_that_an_earlier_run_had_confirms_nothing(tmp_path):
     goal = "after its producer: no peer faster by more than the spread in 300 cells of a new seed"
     write(tmp_path, "1-suites.jsonl", {"shapes": random_rows(300, 1.5)})

@@ -91,6 +91,7 @@ STRIDED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", STRIDED)
 def test_rows_of_any_axes_and_strides_are_numpys(case):
     memory = np.arange(case.span) + case.shift
@@ -102,6 +103,7 @@ def test_rows_of_any_axes_and_strides_are_numpys(case):
         np.testing.assert_array_equal(case.places(index), np.bincount(right, minlength=BLOCK))
 
 
+@pytest.mark.slow
 def test_long_rows_are_counted_by_their_places_in_the_block(monkeypatch):
     """What that gives is what adding up the row itself gives."""
     case = Case("sum", (3, BLOCK + 5, 2), (1, 2), strides=(2 * BLOCK + 7, 2, 1))

@@ -69,6 +69,7 @@ def test_pairs_are_rounded_once(dtype):
     assert found.tobytes() == wanted.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "int32"])
 @pytest.mark.parametrize("result", [*NARROW, "float64"])
 def test_integers_are_rounded_once(dtype, result):

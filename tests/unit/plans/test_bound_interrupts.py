@@ -226,6 +226,7 @@ def test_a_call_of_two_kernels_is_closed_before_the_first_or_after_the_last(make
     assert outcomes == {"closed", "refused"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["stream", "library", "context", "bound"])
 def test_an_interrupted_close_is_done_or_can_be_done_again(make, what):
     for step in itertools.count():

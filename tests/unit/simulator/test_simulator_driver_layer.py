@@ -300,6 +300,7 @@ def failing_once(driver, make, k):
     return made, error, driver.leaks(), stack == [context]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [Context.create, Context.primary], ids=["created", "primary"])
 def test_every_call_may_fail(select, make):
     made, error, leaks, balanced = failing_once(select(), make, 0)

@@ -82,6 +82,7 @@ class TestSmallCopies:
         assert seen[None] == late
         assert sorted({tuple(values) for values in seen.values()}) == sorted({tuple(late), tuple(new)})
 
+    @pytest.mark.slow
     def test_an_mbarrier_tells_when_copies_have_arrived(self):
         begin = "mov.u32 %r3, bar; setp.ne.u32 %p2, %r0, 0; @!%p2 mbarrier.init.shared.b64 [%r3], 64; bar.sync 0;\n"
         arrive = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r3];\n"

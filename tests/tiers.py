@@ -10,9 +10,9 @@ test
     - every value of each parameter that says what is reduced, how and where: operator, type, strategy, kernel, axis,
       architecture (`CLASSES`).
 
-    Of the cases that serve equally, the one is taken that has most values and joins most pairs of them which no test of
-    the run has shown before. Other values, such as lengths, offsets, messages and pages, come with the cases that are taken, and all of
-    them in the rest.
+    Of the cases that serve equally, the one is taken that has most values, and joins most pairs of them, which no test
+    of the run has shown before. Other values, such as lengths, offsets, messages and pages, come with the cases that
+    are taken; the rest has them all.
 rest
     What `all` runs beyond `test`: the other cases, and those of the sample that went through few of their things.
 all
@@ -27,10 +27,11 @@ A test that goes through many things by itself, kernels or types, takes some of 
 the fixture `few` chooses: the cases of a function take turns, so that together they go through all. A test that
 disturbs something at each of its steps disturbs every third there, which the fixture `steps` counts, in turn as well.
 
-With ``--again`` the sample is that of a second toolkit behind a first one: of tests/gpu it shows a case of each file
-instead of each function, and nothing for the sake of a planted fault. What another compiler and other bindings may
-break is the code of a kind of kernel, an operator or a type, or a call of the driver that a whole file makes; what the
-functions of a file differ in is Python of this library, which the first toolkit has shown.
+With ``--again`` the sample is that of a second toolkit behind a first one. It shows nothing for the sake of a planted
+fault, and of tests/gpu a case of each file instead of each function, but where the file is marked `bindings`. Another
+compiler may break the code of a kind of kernel, an operator or a type, and other bindings a call of the driver, which
+those files make function by function; what the functions of other files differ in is Python of this library, which the
+first toolkit has shown.
 
 The choice depends on the names of the tests and on the lists of planted faults alone, so it is the same on every
 machine, and every process of a run makes the same.
@@ -205,12 +206,12 @@ def worth(item: pytest.Item, new: set[Value], known: set[frozenset[Value]]) -> t
 
 def shown_by(item: pytest.Item, *, by_file: bool = False) -> set[Value]:
     """Return what a test shows: its function, or its file, and those of its parameters' values that are classes."""
-    place = item.nodeid.split("::" if by_file else "[")[0]
+    place = item.nodeid.split("::" if by_file and not is_marked(item, "bindings") else "[")[0]
     return {("function", place), *(value for value, is_class in _values(item) if is_class)}
 
 
 def pairs_of(item: pytest.Item) -> list[frozenset[Value]]:
-    """Return the pairs of a test's values, and each value by itself, so that a new one counts where it has no partner."""
+    """Return the pairs of a test's values, and each with itself, so that a new one counts where it has no partner."""
     return [frozenset(pair) for pair in itertools.combinations_with_replacement(values_of(item), 2)]
 
 

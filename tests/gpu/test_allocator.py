@@ -13,6 +13,8 @@ from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.errors import CudaError
 
+pytestmark = pytest.mark.bindings
+
 N = 20_000
 X = np.random.default_rng(3).standard_normal(N).astype(np.float32)
 BITS = lr.tree.reduce(X).tobytes()

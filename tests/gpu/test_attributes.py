@@ -12,6 +12,8 @@ from lowlevel_reduce.study.attributes import ATTRIBUTES, rows
 from lowlevel_reduce.study.bench import NO_CLOCK, STAMP, Bench
 from lowlevel_reduce.study.placement import NO_LAYOUT
 
+pytestmark = pytest.mark.bindings
+
 VERDICT = "(: no difference seen|: the other way round than expected)?"
 STEP = r"from one short kernel of a stream to the next, .*: [\d.]+ µs without, [\d.]+ µs "
 NUMBERS = [*range(1, 15), 16, 17, 18]  # 15 was never given out

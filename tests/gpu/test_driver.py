@@ -11,6 +11,8 @@ from in_threads import in_threads
 from lowlevel_reduce.driver import Buffer, Context, Device, Event, Graph, Library, Stream, binding, pointer_info
 from lowlevel_reduce.errors import CudaError, ReduceError
 
+pytestmark = pytest.mark.bindings
+
 
 @pytest.fixture(autouse=True)
 def the_stack_is_left_as_it_was():

@@ -17,6 +17,8 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import Buffer, Context, Event, Graph, MemoryPool, Stream, binding
 
+pytestmark = pytest.mark.bindings
+
 N = 20_000
 X = np.random.default_rng(7).standard_normal(N).astype(np.float32)
 BITS = lr.tree.reduce(X).tobytes()

@@ -19,6 +19,8 @@ from lowlevel_reduce.simulator import SimulatedDriver, by_name
 from lowlevel_reduce.simulator.driver.engine import default_engine
 from lowlevel_reduce.simulator.machine.control.counters import Counters
 
+pytestmark = pytest.mark.bindings
+
 # Few multiprocessors, since some grids are as large as the device; two green shares of the least size fit.
 SMALL = replace(by_name("H200"), multiprocessors=16, gpc_multiprocessors=(8, 8))
 

@@ -7,6 +7,8 @@ import pytest
 
 from lowlevel_reduce.driver import Buffer, Graph, MemoryPool, Stream, binding
 
+pytestmark = pytest.mark.bindings
+
 SIZE = 1 << 16
 
 

@@ -23,6 +23,8 @@ from lowlevel_reduce.driver import (
 from lowlevel_reduce.driver.attributes import native_attributes
 from lowlevel_reduce.errors import CudaError
 
+pytestmark = pytest.mark.bindings
+
 SOURCE = r"""
 extern "C" __global__ void put(unsigned *out, unsigned value) { out[threadIdx.x] = value; }
 

@@ -11,6 +11,8 @@ from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 from lowlevel_reduce.study.bench import Bench
 
+pytestmark = pytest.mark.bindings
+
 
 @pytest.fixture(autouse=True)
 def the_stack_is_left_as_it_was():

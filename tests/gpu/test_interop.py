@@ -15,6 +15,8 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.arrays import exchange, exports
 
+pytestmark = pytest.mark.bindings
+
 N = 100_003
 
 

@@ -24,6 +24,8 @@ from lowlevel_reduce.driver import (
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 
+pytestmark = pytest.mark.bindings
+
 SOURCE = r"""
 extern "C" __global__ void arguments(unsigned long long *out, long long q, double d, unsigned I, int i, float f)
 {

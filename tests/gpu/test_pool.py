@@ -5,6 +5,8 @@ import pytest
 
 from lowlevel_reduce.driver import Buffer, MemoryPool
 
+pytestmark = pytest.mark.bindings
+
 SIZE = 4 << 20
 
 

@@ -17,6 +17,8 @@ from lowlevel_reduce.driver import Buffer, Context, Graph, Stream, binding, read
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.errors import CudaError, ReduceError
 
+pytestmark = pytest.mark.bindings
+
 X = np.random.default_rng(5).standard_normal(5000).astype(np.float32)
 
 

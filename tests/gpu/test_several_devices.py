@@ -12,6 +12,8 @@ from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import Buffer, Context, Device, Graph, MemoryPool, Stream, binding
 from lowlevel_reduce.driver.peers import reaches
 
+pytestmark = pytest.mark.bindings
+
 N = 30_000
 X = np.random.default_rng(3).standard_normal(N).astype(np.float32)
 BITS = lr.tree.reduce(X).tobytes()

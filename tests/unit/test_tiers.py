@@ -95,10 +95,20 @@ def test_a_second_toolkit_shows_each_file_and_class_again():
         *matrix(op=["sum", "max"], length=[1, 2]),
         *(Item(f"test_{name}", length=5) for name in "abc"),
         *(Item(f"test_{name}", module="tests/gpu/test_y.py") for name in "abc"),
+        *(
+            Item(f"test_{name}", "bindings", module="tests/gpu/test_driver.py", length=n)
+            for name in "ab"
+            for n in (1, 2)
+        ),
         *(Item(f"test_{name}", module="tests/compile/test_z.py") for name in "abc"),
     ]
     kept = [item.nodeid.split("::")[0] for item in tiers.chosen(items, "test", again=True)]
-    files = ["tests/gpu/test_x.py"] * 2 + ["tests/gpu/test_y.py"] + ["tests/compile/test_z.py"] * 3
+    files = (
+        ["tests/gpu/test_driver.py"] * 2
+        + ["tests/gpu/test_x.py"] * 2
+        + ["tests/gpu/test_y.py"]
+        + ["tests/compile/test_z.py"] * 3
+    )
     assert sorted(kept) == sorted(files)
     left = tiers.chosen(items, "rest", again=True)
     assert len(left) + len(kept) == len(items)

@@ -1,5 +1,6 @@
 """Random problems, drawn from the seed alone within their limits; and cases of any axes and strides."""
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -15,17 +16,21 @@ from lowlevel_reduce import ReduceError
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.strategy.selection import request_of
 
-MANY = [shapes.drawn(5, number) for number in range(1500)]
+
+@functools.cache
+def many():
+    """Return 1,500 problems; to draw them when the file is collected would cost every process of every run a second."""
+    return [shapes.drawn(5, number) for number in range(1500)]
 
 
 def test_a_problem_is_a_function_of_its_seed_and_number():
     again = [shapes.drawn(5, number) for number in (1400, 3, 77)]
-    assert again == [MANY[1400], MANY[3], MANY[77]]
-    assert shapes.drawn(6, 3) != MANY[3]
+    assert again == [many()[1400], many()[3], many()[77]]
+    assert shapes.drawn(6, 3) != many()[3]
 
 
 def test_names_tell_problems_apart():
-    assert len({shapes.named(case) for case in MANY}) == len(set(MANY))
+    assert len({shapes.named(case) for case in many()}) == len(set(many()))
 
 
 def share_of(kinds, wanted):
@@ -39,35 +44,35 @@ def share_of(kinds, wanted):
 
 
 def test_shares_are_those_that_are_written_down():
-    assert share_of(Counter(case.dtype for case in MANY), shapes.TYPES) == {}
-    assert share_of(Counter(len(case.shape) for case in MANY), shapes.DIMENSIONS) == {}
-    floats = [case for case in MANY if not case.dtype.startswith("int")]
+    assert share_of(Counter(case.dtype for case in many()), shapes.TYPES) == {}
+    assert share_of(Counter(len(case.shape) for case in many()), shapes.DIMENSIONS) == {}
+    floats = [case for case in many() if not case.dtype.startswith("int")]
     assert share_of(Counter(case.op for case in floats), shapes.OF_FLOATS) == {}
-    integers = [case for case in MANY if case.dtype.startswith("int")]
+    integers = [case for case in many() if case.dtype.startswith("int")]
     assert share_of(Counter(case.op for case in integers), shapes.OF_INTEGERS) == {}
 
 
 def test_sizes_are_between_4_kb_and_2_gb_in_memory_too():
-    sizes = [case.size * numpy_dtype(case.dtype).itemsize for case in MANY]
+    sizes = [case.size * numpy_dtype(case.dtype).itemsize for case in many()]
     assert min(sizes) >= shapes.LEAST_BYTES
-    assert max(case.array_bytes for case in MANY) <= shapes.MOST_BYTES
+    assert max(case.array_bytes for case in many()) <= shapes.MOST_BYTES
     middle = math.sqrt(shapes.LEAST_BYTES * shapes.MOST_BYTES)
     assert 0.45 < np.mean([size < middle for size in sizes]) < 0.55
 
 
 def test_every_kind_of_layout_and_axes_is_there():
-    strided = [case for case in MANY if case.strides is not None]
+    strided = [case for case in many() if case.strides is not None]
     assert any(0 in case.strides for case in strided)
-    assert any(case.shift for case in MANY)
+    assert any(case.shift for case in many())
     assert any(sorted(case.strides, reverse=True) != list(case.strides) and 0 not in case.strides for case in strided)
     assert any(1 not in case.strides and 0 not in case.strides for case in strided)
-    assert any(len(case.axes) > 1 and len(case.axes) < len(case.shape) for case in MANY)
-    assert not any(len(case.axes) > 1 and case.axis is not None for case in MANY if case.op == "argmax")
-    assert {case.axis for case in MANY if len(case.shape) == 2} == {None, 0, 1}
+    assert any(len(case.axes) > 1 and len(case.axes) < len(case.shape) for case in many())
+    assert not any(len(case.axes) > 1 and case.axis is not None for case in many() if case.op == "argmax")
+    assert {case.axis for case in many() if len(case.shape) == 2} == {None, 0, 1}
 
 
 def test_no_two_elements_share_memory_but_those_that_are_broadcast():
-    for case in MANY:
+    for case in many():
         if case.size <= 1 << 14 and case.rows <= 64:
             there = np.concatenate([case.row(index) for index in range(case.rows)])
             copies = math.prod(n for n, stride in zip(case.shape, case.element_strides, strict=True) if not stride)
@@ -140,7 +145,7 @@ def test_what_is_read_is_counted_once():
 def test_the_suite_has_the_random_problems_of_a_seed_and_those_of_models():
     cells = suite.shapes(seed=5, cells=40)
     cases = {cell.case for cell in cells}
-    assert cases >= set(MANY[:40])
+    assert cases >= set(many()[:40])
     assert cases >= set(suite.MODELS.values())
     assert len({cell.name for cell in cells}) == len(cells) == 40 + len(suite.MODELS)
     assert [cell.name for cell in cells] == [cell.name for cell in suite.shapes(seed=5, cells=40)]

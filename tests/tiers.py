@@ -26,6 +26,7 @@ sample shows: then each of their values is shown once, and not each object.
 A test that goes through many things by itself, kernels or types, takes some of them in the tiers check and test, which
 the fixture `few` chooses: the cases of a function take turns, so that together they go through all. A test that
 disturbs something at each of its steps disturbs every third there, which the fixture `steps` counts, in turn as well.
+Tests that a planted fault names go through all there, too.
 
 With ``--again`` the sample is that of a second toolkit behind a first one. It shows nothing for the sake of a planted
 fault, and of tests/gpu a case of each file instead of each function, but where the file is marked `bindings`. Another
@@ -67,6 +68,7 @@ STEPS_APART = 3
 Value = tuple[str, str]
 _T = TypeVar("_T")
 _TURN = pytest.StashKey[int]()
+_NAMED = pytest.StashKey[frozenset[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,7 +83,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     again = config.getoption("again")
-    named = frozenset() if again else named_by_faults(PLANTED)
+    named = config.stash[_NAMED] = frozenset() if again else named_by_faults(PLANTED)
     kept = set(map(id, chosen(items, config.getoption("tier"), named, again=again)))
     dropped = [item for item in items if id(item) not in kept]
     if dropped:
@@ -98,17 +100,24 @@ def is_sample(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def few(request: pytest.FixtureRequest, is_sample: bool) -> Callable[[Sequence[_T], int], Sequence[_T]]:
-    """Choose what a test goes through: ``few(things, count)`` is all of them, `count` where a run takes samples."""
-    turn = request.node.stash[_TURN]
-    return lambda things, count: in_turn(things, count, turn) if is_sample else things
+def in_part(request: pytest.FixtureRequest, is_sample: bool) -> bool:
+    """Whether a test that goes through many things takes some: in samples, and if no planted fault names it."""
+    names = {request.node.nodeid, request.node.nodeid.split("[")[0]}
+    return is_sample and names.isdisjoint(request.config.stash[_NAMED])
 
 
 @pytest.fixture
-def steps(request: pytest.FixtureRequest, is_sample: bool) -> Callable[[], Iterator[int]]:
+def few(request: pytest.FixtureRequest, in_part: bool) -> Callable[[Sequence[_T], int], Sequence[_T]]:
+    """Choose what a test goes through: ``few(things, count)`` is all of them, `count` where a run takes samples."""
+    turn = request.node.stash[_TURN]
+    return lambda things, count: in_turn(things, count, turn) if in_part else things
+
+
+@pytest.fixture
+def steps(request: pytest.FixtureRequest, in_part: bool) -> Callable[[], Iterator[int]]:
     """Count the steps at which a test disturbs something: ``steps()`` is all from 0, every third in samples."""
     first = request.node.stash[_TURN] % STEPS_APART
-    return lambda: itertools.count(first, STEPS_APART) if is_sample else itertools.count()
+    return lambda: itertools.count(first, STEPS_APART) if in_part else itertools.count()
 
 
 def turns(items: Iterable[pytest.Item]) -> list[tuple[int, pytest.Item]]:

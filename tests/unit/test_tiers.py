@@ -195,6 +195,18 @@ def test_a_run_of_all_tests_disturbs_every_step_and_a_sample_each_in_some_case(s
     assert list(itertools.islice(steps(), 4)) == ([0, apart, 2 * apart, 3 * apart] if is_sample else [0, 1, 2, 3])
 
 
+def test_a_test_that_a_planted_fault_names_goes_through_all_in_a_sample():
+    def asked(nodeid, named):
+        node = SimpleNamespace(nodeid=nodeid)
+        stash = {tiers._NAMED: frozenset(named)}
+        given = SimpleNamespace(node=node, config=SimpleNamespace(stash=stash))
+        return tiers.in_part.__wrapped__(given, is_sample=True)
+
+    assert asked("tests/a.py::test_a[1]", ["tests/a.py::test_a[2]"])
+    assert not asked("tests/a.py::test_a[1]", ["tests/a.py::test_a[1]"])
+    assert not asked("tests/a.py::test_a[1]", ["tests/a.py::test_a"])
+
+
 def test_the_order_in_which_tests_are_collected_decides_nothing():
     items = matrix(op=["sum", "max", "min"], dtype=["f2", "f4", "f8", "i4"])
     assert set(names(tiers.chosen(items, "test"))) == set(names(tiers.chosen(items[::-1], "test")))

@@ -83,7 +83,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     again = config.getoption("again")
-    named = config.stash[_NAMED] = frozenset() if again else named_by_faults(PLANTED)
+    named: frozenset[str] = frozenset() if again else named_by_faults(PLANTED)
+    config.stash[_NAMED] = named
     kept = set(map(id, chosen(items, config.getoption("tier"), named, again=again)))
     dropped = [item for item in items if id(item) not in kept]
     if dropped:

@@ -5,14 +5,15 @@ check
 test
     What check runs, and a sample of each folder's other tests, of tests/unit those that are slow. In it are
 
-    - every test that a planted fault names in `tests/mutants/lists`,
-    - every test function with a case at least,
+    - every test that a planted fault names in `tests/mutants/lists`; of a function that it names with all its cases, one
+      of them,
     - every value of each parameter that says what is reduced, how and where: operator, type, strategy, kernel, axis,
-      architecture (`CLASSES`).
+      architecture (`CLASSES`),
+    - of every file a test at least.
 
-    Of the cases that serve equally, the one is taken that has most values, and joins most pairs of them, which no test
-    of the run has shown before. Other values, such as lengths, offsets, messages and pages, come with the cases that
-    are taken; the rest has them all.
+    Of the tests that serve equally, the one is taken that has most values, and joins most pairs of them, which no test
+    of the run has shown before. Other values, such as lengths, offsets and messages, and functions that no fault names
+    come with those that are taken; the rest has them all.
 rest
     What `all` runs beyond `test`: the other cases, and those of the sample that went through few of their things.
 all
@@ -29,10 +30,9 @@ disturbs something at each of its steps disturbs every third there, which the fi
 Tests that a planted fault names go through all there, too.
 
 With ``--again`` the sample is that of a second toolkit behind a first one. It shows nothing for the sake of a planted
-fault, and of tests/gpu a case of each file instead of each function, but where the file is marked `bindings`. Another
-compiler may break the code of a kind of kernel, an operator or a type, and other bindings a call of the driver, which
-those files make function by function; what the functions of other files differ in is Python of this library, which the
-first toolkit has shown.
+fault, but each function of the files that are marked `bindings`. Another compiler may break the code of a kind of
+kernel, an operator or a type, and other bindings a call of the driver, which those files make function by function;
+what a fault of Python or of a kernel's source does, the first toolkit has shown.
 
 The choice depends on the names of the tests and on the lists of planted faults alone, so it is the same on every
 machine, and every process of a run makes the same.
@@ -76,7 +76,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tier", choices=TIERS, default="all", help="which tests to run; CONTRIBUTING.md says what each is"
     )
     parser.addoption(
-        "--again", action="store_true", help="the sample is that of a second toolkit: of tests/gpu a case of each file"
+        "--again", action="store_true", help="the sample is that of a second toolkit: what it may break by itself"
     )
 
 
@@ -103,8 +103,7 @@ def is_sample(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def in_part(request: pytest.FixtureRequest, is_sample: bool) -> bool:
     """Whether a test that goes through many things takes some: in samples, and if no planted fault names it."""
-    names = {request.node.nodeid, request.node.nodeid.split("[")[0]}
-    return is_sample and names.isdisjoint(request.config.stash[_NAMED])
+    return is_sample and not is_named(request.node, request.config.stash[_NAMED])
 
 
 @pytest.fixture
@@ -173,25 +172,21 @@ def sampled(
         if not is_marked(item, "skip"):
             folders["/".join(item.nodeid.split("/")[:2])].append(item)
     kept, known = [], set[frozenset[Value]]()
-    for name, folder in folders.items():
+    for folder in folders.values():
         quick = [item for item in folder if of_units(item) and not is_marked(item, "slow")]
         others = [item for item in folder if not of_units(item) or is_marked(item, "slow")]
-        kept += quick + covering(others, known, named, by_file=again and name == "tests/gpu")
+        kept += quick + covering(others, known, named, again=again)
     return kept
 
 
 def covering(
-    items: list[pytest.Item],
-    known: set[frozenset[Value]],
-    named: Collection[str] = frozenset(),
-    *,
-    by_file: bool = False,
+    items: list[pytest.Item], known: set[frozenset[Value]], named: Collection[str] = frozenset(), *, again: bool = False
 ) -> list[pytest.Item]:
-    """Return tests that show each function, or file, and each class; add their pairs of values to those that are known.
+    """Return tests that show each file and each class; add their pairs of values to those that are known.
 
     Those that are named are among them, whatever they show.
     """
-    shown = {item: shown_by(item, by_file=by_file) for item in items}
+    shown = {item: shown_by(item, named, again=again) for item in items}
     showing: dict[Value, list[pytest.Item]] = defaultdict(list)
     for item, values in shown.items():
         for value in values:
@@ -214,10 +209,17 @@ def worth(item: pytest.Item, new: set[Value], known: set[frozenset[Value]]) -> t
     return len(new), pairs, hashlib.sha256(item.nodeid.encode()).hexdigest()
 
 
-def shown_by(item: pytest.Item, *, by_file: bool = False) -> set[Value]:
-    """Return what a test shows: its function, or its file, and those of its parameters' values that are classes."""
-    place = item.nodeid.split("::" if by_file and not is_marked(item, "bindings") else "[")[0]
-    return {("function", place), *(value for value, is_class in _values(item) if is_class)}
+def shown_by(item: pytest.Item, named: Collection[str] = frozenset(), *, again: bool = False) -> set[Value]:
+    """Return what a test shows: its file, and those of its parameters' values that are classes.
+
+    It shows its function, too, if that is named with all its cases; and if another version of the bindings is tried,
+    where its file is about them.
+    """
+    file, function = item.nodeid.split("::")[0], item.nodeid.split("[")[0]
+    places = [("file", file)]
+    if function in named or (again and is_marked(item, "bindings")):
+        places.append(("function", function))
+    return {*places, *(value for value, is_class in _values(item) if is_class)}
 
 
 def pairs_of(item: pytest.Item) -> list[frozenset[Value]]:
@@ -255,6 +257,11 @@ def spelled(value: object) -> str:
 
 def is_marked(item: pytest.Item, mark: str) -> bool:
     return item.get_closest_marker(mark) is not None
+
+
+def is_named(item: pytest.Item, named: Collection[str]) -> bool:
+    """Return whether a test is named, by itself or with the other cases of its function."""
+    return item.nodeid in named or item.nodeid.split("[")[0] in named
 
 
 def goes_through_few(item: pytest.Item) -> bool:

@@ -5,8 +5,8 @@ check
 test
     What check runs, and a sample of each folder's other tests, of tests/unit those that are slow. In it are
 
-    - every test that a planted fault names in `tests/mutants/lists`; of a function that it names with all its cases, one
-      of them,
+    - every test that a planted fault names in `tests/mutants/lists`, and of a function that it names with all its cases
+      one of them,
     - every value of each parameter that says what is reduced, how and where: operator, type, strategy, kernel, axis,
       architecture (`CLASSES`),
     - of every file a test at least.

@@ -151,11 +151,17 @@ class WatchedFeed(feed.Feed):
     def _new_slot(self, *given: Any) -> Any:
         return self._timed("threads: making page-locked memory", super()._new_slot, *given)
 
+    def _is_free(self, *given: Any) -> Any:
+        return self._timed("threads: waiting for copies", super()._is_free, *given)
+
     def _next(self) -> Any:
         return self._timed("caller: waiting for threads", super()._next)
 
     def _copy(self, *given: Any) -> None:
         self._timed("caller: starting copies", super()._copy, *given)
+
+    def _finish(self, *given: Any) -> None:
+        self._timed("caller: having pieces used", super()._finish, *given)
 
 
 def watched(path: Path, *, cold: bool, **options: Any) -> dict[str, float]:

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
+from lowlevel_reduce.arrays import page_locked
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.driver.turns import Known
 
@@ -323,13 +324,15 @@ def cell_size(size_bytes: int) -> int:
 
 
 def memory_stats() -> dict[str, int]:
-    """Return how much device memory is kept for the results of one-shot calls, in this process.
+    """Return how much memory is kept from one call to the next, in this process.
 
     Returns
     -------
     dict
-        ``held_bytes``: in all pools, large results that are in use apart, which are allocations of their own;
-        ``free_bytes``: of these, what no result uses; ``pools``: one for each thread and stream.
+        ``held_bytes``: device memory for results of one-shot calls, in all pools, large results that are in use apart,
+        which are allocations of their own; ``free_bytes``: of these, what no result uses; ``pools``: one for each
+        thread and stream; ``page_locked_bytes``: of the host, through which the next array that is larger than the
+        device comes, at most 96 MiB for each context.
     """
     pools = _pools.all()
     counts = [pool.stats() for pool in pools]
@@ -337,13 +340,17 @@ def memory_stats() -> dict[str, int]:
         "held_bytes": sum(held for held, _ in counts),
         "free_bytes": sum(free for _, free in counts),
         "pools": len(pools),
+        "page_locked_bytes": page_locked.free_bytes(),
     }
 
 
 def empty_cache() -> None:
     """Free the device memory that is kept for results and that none uses, in the order of each stream.
 
+    And the page-locked memory that is kept for arrays larger than the device.
+
     It must not be called while one of the streams is captured.
     """
     for pool in _pools.all():
         pool.release()
+    page_locked.release()

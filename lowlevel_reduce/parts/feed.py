@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from collections import defaultdict
@@ -12,6 +13,7 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import NamedTuple
 
+from lowlevel_reduce.arrays import page_locked
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.sources import Source
@@ -28,7 +30,7 @@ least, and page-locked memory a millisecond for each MiB: by eight threads a fil
 4 MiB, 37 with 8, 26 with 16 and 23 with 32, on an H100's host."""
 
 _TURNS = 2
-"""Shares of a source that is read by the calling thread: one is read while the other is copied."""
+"""Shares that a thread has memory for: one is read while the other is copied."""
 
 Step = tuple[list[tuple[int, int]], Callable[[int], object]]
 """A piece: runs of elements, each a first number and a count, one behind the other; and what is called with its device
@@ -60,7 +62,8 @@ class _Slot:
     """
 
     def __init__(self, size_bytes: int, stream: Stream) -> None:
-        self._host, self._event = Buffer.pinned(size_bytes, stream.context), Event.create(stream.context, timing=False)
+        self._host = page_locked.take(size_bytes, stream.context)
+        self._event = Event.create(stream.context, timing=False)
         self.view, self._pointer, self._stream = self._host.host_view(), self._host.pointer, stream.handle
         self.wait = raising("cuEventSynchronize", self._event.handle)
         self._record = raising("cuEventRecord", self._event.handle, self._stream)
@@ -73,9 +76,55 @@ class _Slot:
         self._record()
 
     def close(self) -> None:
-        """Free it, after the copy."""
-        self._host.close()
+        """Let go of it, after the copy."""
+        page_locked.give_back(self._host)
         self._event.close()
+
+
+class _Rooms:
+    """Device memory for one piece, or for two that take turns, and the stream of the copies to it.
+
+    Attributes
+    ----------
+    pointer : int
+        Where the piece is that is being copied.
+    copies : Stream
+        The stream for its copies.
+    """
+
+    def __init__(self, pointer: int, piece_bytes: int, stream: Stream, rooms: int) -> None:
+        self.pointer, self.copies = pointer, stream
+        self._closed_last: list[Event | Stream] = []
+        self._turns: itertools.cycle[tuple[int, Callable[[], None], Callable[[], None]]] | None = None
+        if rooms == 1:
+            return
+        self.copies = Stream.create(stream.context)
+        copied, *used = events = [Event.create(stream.context, timing=False) for _ in range(1 + rooms)]
+        self._closed_last = [*events, self.copies]
+        self._copied = raising("cuEventRecord", copied.handle, self.copies.handle)
+        self._follow = raising("cuStreamWaitEvent", stream.handle, copied.handle, 0)
+        # At a piece's end: what says that it is used; then the other's place, and what waits until that one is used.
+        ends = [raising("cuEventRecord", each.handle, stream.handle) for each in used]
+        waits = [raising("cuStreamWaitEvent", self.copies.handle, each.handle, 0) for each in used]
+        places = [pointer + number * piece_bytes for number in range(rooms)]
+        self._turns = itertools.cycle(zip(ends, places[1:] + places[:1], waits[1:] + waits[:1], strict=True))
+
+    def use(self, use: Callable[[int], object]) -> None:
+        """Have a piece used, all of which is in the stream of copies, and go to where the next one comes."""
+        if self._turns is None:
+            use(self.pointer)
+            return
+        self._copied()
+        self._follow()
+        use(self.pointer)
+        end, self.pointer, wait = next(self._turns)
+        end()
+        wait()  # until the one before the last is used; at first there is none, and nothing to wait for
+
+    def close(self) -> None:
+        """Destroy the stream and its events, after their last use."""
+        for each in self._closed_last:
+            each.close()
 
 
 class Feed:
@@ -91,22 +140,31 @@ class Feed:
     source : Source
         What is read.
     piece_bytes : int
-        The most bytes of a piece, which device memory has room for.
+        The most bytes of a piece.
     stream : Stream
         Where; its context must be current.
     told : callable, optional
         Called with the bytes read so far, after each piece.
+    rooms : int
+        How many pieces device memory has room for: 1 or 2. With 2, `piece_bytes` is a multiple of 256.
     """
 
     def __init__(
-        self, source: Source, piece_bytes: int, stream: Stream, told: Callable[[int], object] | None = None
+        self,
+        source: Source,
+        piece_bytes: int,
+        stream: Stream,
+        told: Callable[[int], object] | None = None,
+        *,
+        rooms: int = 1,
     ) -> None:
         self._source, self._stream, self._told = source, stream, told
         self._itemsize = source.dtype.itemsize
         self._most = max(min(SHARE_BYTES, piece_bytes) // self._itemsize, 1)
         is_by_threads = source.is_random and not stream.context.is_green
         self._readers = min(readers_here(), -(-math.prod(source.shape) // self._most)) if is_by_threads else 0
-        self._there = Buffer.allocate(piece_bytes, stream.context)
+        self._there = Buffer.allocate(rooms * piece_bytes, stream.context)
+        self._rooms = _Rooms(self._there.pointer, piece_bytes, stream, rooms)
         self._lock, self._slots, self._ended = Lock(), list[_Slot](), False
         self._tasks: SimpleQueue[_Share | None] = SimpleQueue()
         self._found: SimpleQueue[tuple[_Share, _Slot] | BaseException] = SimpleQueue()
@@ -124,7 +182,7 @@ class Feed:
             return
         for number, share in enumerate(shares):
             if number < _TURNS:
-                self._slots.append(_Slot(self._most * self._itemsize, self._stream))
+                self._slots.append(_Slot(self._most * self._itemsize, self._rooms.copies))
             slot = self._slots[number % _TURNS]
             slot.wait()  # until the copy out of it, a turn ago, is done
             self._read(share, slot)
@@ -147,7 +205,7 @@ class Feed:
         for thread in self._threads:
             thread.start()
         while True:
-            while out < 2 * self._readers and (share := next(shares, None)) is not None:
+            while out < (_TURNS + 1) * self._readers and (share := next(shares, None)) is not None:
                 if share.use is not None:
                     ends[share.piece] = share
                 self._tasks.put(share)
@@ -178,23 +236,34 @@ class Feed:
 
     def _work(self) -> None:
         """Read shares until there are no more."""
-        slot = None
+        slots: list[_Slot] = []
         try:
             with self._stream.context.pushed():
-                while (share := self._tasks.get()) is not None:
-                    if slot is None and (slot := self._new_slot()) is None:
+                for turn in itertools.count():
+                    if len(slots) == _TURNS and not self._is_free(slots[turn % _TURNS]):
                         return
+                    if (share := self._tasks.get()) is None:
+                        return
+                    if len(slots) < _TURNS:
+                        if (new := self._new_slot()) is None:
+                            return
+                        slots.append(new)
+                    slot = slots[turn % _TURNS]
                     self._read(share, slot)
                     self._found.put((share, slot))
-                    if not slot.go_on.get():
-                        return
-                    slot.wait()  # until the copy is done
         except BaseException as error:  # noqa: BLE001 - the calling thread raises it
             self._found.put(error)
 
+    def _is_free(self, slot: _Slot) -> bool:
+        """Wait until the copy out of a thread's memory is done; False if nothing is read any more."""
+        if not slot.go_on.get():
+            return False
+        slot.wait()
+        return True
+
     def _new_slot(self) -> _Slot | None:
         """Return memory for a share, which takes a millisecond for each MiB; None if nothing is read any more."""
-        slot = _Slot(self._most * self._itemsize, self._stream)
+        slot = _Slot(self._most * self._itemsize, self._rooms.copies)
         with self._lock:
             if not self._ended:
                 self._slots.append(slot)
@@ -210,12 +279,12 @@ class Feed:
     def _copy(self, share: _Share, slot: _Slot) -> None:
         size_bytes = share.elements * self._itemsize
         if size_bytes:
-            slot.copy_to(self._there.pointer + share.place * self._itemsize, size_bytes)
+            slot.copy_to(self._rooms.pointer + share.place * self._itemsize, size_bytes)
         self._done += size_bytes
 
     def _finish(self, use: Callable[[int], object]) -> None:
         """Have a piece used, all of which is in the stream."""
-        use(self._there.pointer)
+        self._rooms.use(use)
         if self._told is not None:
             self._told(self._done)
 
@@ -240,9 +309,11 @@ class Feed:
                 if thread.ident is not None:  # it was started
                     thread.join()
         finally:  # also where an interrupt came: then objects go as threads end, and their memory with them
+            self._rooms.copies.synchronize()
             self._stream.synchronize()
         for each in self._slots:
             each.close()
+        self._rooms.close()
         self._there.close()
 
 

@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["PIECE_BYTES", "reduce_chunks", "reduce_large"]
 
 PIECE_BYTES = 64 << 20
-"""Bytes of a piece, if memory is not limited: the copy of one takes a millisecond, beside which nothing else counts."""
+"""Bytes of device memory for pieces, if that is not limited."""
+
+_LEAST_HALF = 8 << 20
+"""The least bytes of half of it with which two pieces take turns there: the copy of one then takes as long as what is
+put into the streams for it."""
+
+_ALIGNED = 4096
+"""What a piece's bytes are a multiple of, where there are two."""
 
 _LEAST_CHUNKS = 8
 """Into so many chunks a piece is cut if it has so many leaves: its end then wastes an eighth of it at most."""
@@ -238,8 +245,10 @@ def _reduced(
     with stream.context.pushed():
         result = DeviceArray.empty(shape, problem.types.result_dtype, stream)
         if problem.rows:
-            with Feed(source, piece_bytes, stream, told) as feed:
-                feed.run(_Rows(problem, feed, result, stream, piece_bytes, most).steps())
+            rooms = 2 if piece_bytes // 2 >= _LEAST_HALF else 1
+            each = piece_bytes // rooms // _ALIGNED * _ALIGNED if rooms > 1 else piece_bytes
+            with Feed(source, each, stream, told, rooms=rooms) as feed:
+                feed.run(_Rows(problem, feed, result, stream, each, rooms * each, most).steps())
     if results == 1:
         return result
     names = problem.reduction.result_names
@@ -256,10 +265,11 @@ class _Rows:
         result: DeviceArray,
         stream: Stream,
         piece_bytes: int,
+        pieces_bytes: int,
         most: int | None,
     ) -> None:
         self.problem, self.feed, self.result, self.stream = problem, feed, result, stream
-        self.piece_bytes, self.most = piece_bytes, most
+        self.piece_bytes, self.pieces_bytes, self.most = piece_bytes, pieces_bytes, most
         self._launches: dict[Any, Any] = {}
 
     def steps(self) -> Iterator[Step]:
@@ -368,10 +378,10 @@ class _Rows:
         words = problem.reduction.size(problem.types)
         of_a_row = -(-problem.length // chunk) * words + element.itemsize
         needed = columns * of_a_row + problem.beside_bytes * columns // problem.behind
-        if self.most is not None and needed > self.most - problem.result_bytes - self.piece_bytes:
+        if self.most is not None and needed > self.most - problem.result_bytes - self.pieces_bytes:
             raise ValueError(
                 f"max_device_bytes={self.most} is too little: what is made of {columns} rows of {problem.length} "
-                f"elements takes {needed} bytes beside pieces of {self.piece_bytes}"
+                f"elements takes {needed} bytes beside pieces of {self.pieces_bytes}"
             )
         return chunk, fits // chunk * chunk
 

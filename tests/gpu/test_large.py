@@ -31,6 +31,7 @@ def bits(results):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(large, "PIECE_BYTES", 8 * 4096)
+    monkeypatch.setattr(large, "_LEAST_HALF", 4 * 4096)
     monkeypatch.setattr(feed, "SHARE_BYTES", 12_000)  # no multiple of a leaf, nor of most rows
 
 

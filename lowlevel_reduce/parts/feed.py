@@ -32,6 +32,12 @@ least, and page-locked memory a millisecond for each MiB: by eight threads a fil
 _TURNS = 2
 """Shares that a thread has memory for: one is read while the other is copied."""
 
+LEAST_PIECE_BYTES = 8 << 20
+"""The least bytes of a piece with which two take turns: its copy then takes longer than what one more piece costs."""
+
+_ALIGNED = 4096
+"""What a piece's bytes are a multiple of, where two take turns."""
+
 Step = tuple[list[tuple[int, int]], Callable[[int], object]]
 """A piece: runs of elements, each a first number and a count, one behind the other; and what is called with its device
 address once all of it is in the stream. It may launch what reads the piece, and is not to wait for it."""
@@ -96,7 +102,7 @@ class _Rooms:
         self.pointer, self.copies = pointer, stream
         self._closed_last: list[Event | Stream] = []
         self._turns: itertools.cycle[tuple[int, Callable[[], None], Callable[[], None]]] | None = None
-        if rooms == 1:
+        if rooms < 2:
             return
         self.copies = Stream.create(stream.context)
         copied, *used = events = [Event.create(stream.context, timing=False) for _ in range(1 + rooms)]
@@ -139,32 +145,31 @@ class Feed:
     ----------
     source : Source
         What is read.
-    piece_bytes : int
-        The most bytes of a piece.
+    memory_bytes : int
+        Device memory for pieces.
     stream : Stream
         Where; its context must be current.
     told : callable, optional
         Called with the bytes read so far, after each piece.
-    rooms : int
-        How many pieces device memory has room for: 1 or 2. With 2, `piece_bytes` is a multiple of 256.
+
+    Attributes
+    ----------
+    piece_bytes : int
+        The most bytes of a piece.
     """
 
     def __init__(
-        self,
-        source: Source,
-        piece_bytes: int,
-        stream: Stream,
-        told: Callable[[int], object] | None = None,
-        *,
-        rooms: int = 1,
+        self, source: Source, memory_bytes: int, stream: Stream, told: Callable[[int], object] | None = None
     ) -> None:
         self._source, self._stream, self._told = source, stream, told
         self._itemsize = source.dtype.itemsize
-        self._most = max(min(SHARE_BYTES, piece_bytes) // self._itemsize, 1)
+        half = memory_bytes // 2 // _ALIGNED * _ALIGNED
+        self.piece_bytes = half if half >= LEAST_PIECE_BYTES else memory_bytes
+        self._most = max(min(SHARE_BYTES, self.piece_bytes) // self._itemsize, 1)
         is_by_threads = source.is_random and not stream.context.is_green
         self._readers = min(readers_here(), -(-math.prod(source.shape) // self._most)) if is_by_threads else 0
-        self._there = Buffer.allocate(rooms * piece_bytes, stream.context)
-        self._rooms = _Rooms(self._there.pointer, piece_bytes, stream, rooms)
+        self._there = Buffer.allocate(memory_bytes, stream.context)
+        self._rooms = _Rooms(self._there.pointer, self.piece_bytes, stream, memory_bytes // self.piece_bytes)
         self._lock, self._slots, self._ended = Lock(), list[_Slot](), False
         self._tasks: SimpleQueue[_Share | None] = SimpleQueue()
         self._found: SimpleQueue[tuple[_Share, _Slot] | BaseException] = SimpleQueue()

@@ -33,13 +33,6 @@ __all__ = ["PIECE_BYTES", "reduce_chunks", "reduce_large"]
 PIECE_BYTES = 64 << 20
 """Bytes of device memory for pieces, if that is not limited."""
 
-_LEAST_HALF = 8 << 20
-"""The least bytes of half of it with which two pieces take turns there: the copy of one then takes as long as what is
-put into the streams for it."""
-
-_ALIGNED = 4096
-"""What a piece's bytes are a multiple of, where there are two."""
-
 _LEAST_CHUNKS = 8
 """Into so many chunks a piece is cut if it has so many leaves: its end then wastes an eighth of it at most."""
 
@@ -214,8 +207,8 @@ def _arranged(
     return source, _Problem(*sizes, result, op, reduction, types, initial, ddof, options)
 
 
-def _piece_bytes(problem: _Problem, most: int | None) -> int:
-    """Return how many bytes a piece may have, and partials or results on their way beside it; raises ValueError."""
+def _pieces_bytes(problem: _Problem, most: int | None) -> int:
+    """Return how many bytes pieces may have, and partials or results on their way beside them; raises ValueError."""
     total = problem.before * max(problem.row_bytes, problem.beside_bytes)
     least = min(total, 2 * problem.types.element.leaf * problem.types.element.itemsize)
     if most is None:
@@ -237,7 +230,7 @@ def _reduced(
     most: int | None,
     progress: Callable[[int, int], object] | None,
 ) -> Any:
-    piece_bytes = _piece_bytes(problem, most)
+    pieces_bytes = _pieces_bytes(problem, most)
     total = problem.rows * problem.length * problem.types.element.itemsize
     told = None if progress is None else (lambda done: progress(done, total))
     results = problem.reduction.results
@@ -245,10 +238,8 @@ def _reduced(
     with stream.context.pushed():
         result = DeviceArray.empty(shape, problem.types.result_dtype, stream)
         if problem.rows:
-            rooms = 2 if piece_bytes // 2 >= _LEAST_HALF else 1
-            each = piece_bytes // rooms // _ALIGNED * _ALIGNED if rooms > 1 else piece_bytes
-            with Feed(source, each, stream, told, rooms=rooms) as feed:
-                feed.run(_Rows(problem, feed, result, stream, each, rooms * each, most).steps())
+            with Feed(source, pieces_bytes, stream, told) as feed:
+                feed.run(_Rows(problem, feed, result, stream, pieces_bytes, most).steps())
     if results == 1:
         return result
     names = problem.reduction.result_names
@@ -264,12 +255,11 @@ class _Rows:
         feed: Feed,
         result: DeviceArray,
         stream: Stream,
-        piece_bytes: int,
         pieces_bytes: int,
         most: int | None,
     ) -> None:
         self.problem, self.feed, self.result, self.stream = problem, feed, result, stream
-        self.piece_bytes, self.pieces_bytes, self.most = piece_bytes, pieces_bytes, most
+        self.piece_bytes, self.pieces_bytes, self.most = feed.piece_bytes, pieces_bytes, most
         self._launches: dict[Any, Any] = {}
 
     def steps(self) -> Iterator[Step]:

@@ -13,6 +13,7 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
+from lowlevel_reduce.arrays import page_locked
 from lowlevel_reduce.driver import Context
 from lowlevel_reduce.parts import feed, large
 
@@ -31,7 +32,7 @@ def bits(results):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(large, "PIECE_BYTES", 8 * 4096)
-    monkeypatch.setattr(large, "_LEAST_HALF", 4 * 4096)
+    monkeypatch.setattr(feed, "LEAST_PIECE_BYTES", 4 * 4096)
     monkeypatch.setattr(feed, "SHARE_BYTES", 12_000)  # no multiple of a leaf, nor of most rows
 
 
@@ -213,6 +214,26 @@ def test_pieces_of_any_length_by_any_number_of_threads(seed, stream, context, mo
             fed.run(([(start, count)], functools.partial(use, count=count)) for start, count in steps)
         assert len(found) == len(steps)
         np.testing.assert_array_equal(np.concatenate(found), x)
+
+
+def test_page_locked_memory_is_kept_from_one_call_to_the_next(monkeypatch):
+    monkeypatch.setattr(page_locked, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
+    monkeypatch.setattr(feed, "readers_here", lambda: 3)
+    x = values(40 * LEAF)
+    expected = lr.tree.reduce(x).tobytes()
+    with simulator.use("H200") as driver:
+        with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
+            lr.sum(x, stream=stream).numpy()
+            before = driver.calls["cuMemHostAlloc"]
+            for _ in range(4):
+                assert lr.reduce_large(x, stream=stream).numpy().tobytes() == expected
+            made = driver.calls["cuMemHostAlloc"] - before
+            assert 1 <= made <= 6, "two of each thread"
+            assert lr.memory_stats()["page_locked_bytes"] == 4096 * made
+            lr.empty_cache()
+            assert lr.memory_stats()["page_locked_bytes"] == 0
+        assert not driver.leaks().keys() - {"libraries"}
 
 
 def test_an_interrupt_while_threads_end_leaves_no_copy_under_way(monkeypatch):

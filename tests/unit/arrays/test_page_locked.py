@@ -1,0 +1,63 @@
+"""Page-locked memory that is kept: used again, bounded, given back on request, and gone with its context."""
+
+import pytest
+from fake_driver import FakeDriver, in_use
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.arrays import page_locked
+from lowlevel_reduce.driver import Context
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    monkeypatch.setattr(page_locked, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(page_locked, "MAX_KEPT_BYTES", 2500)
+    monkeypatch.setattr(page_locked, "_kept", {})
+    with in_use(FakeDriver(), "fake-page-locked") as driver:
+        yield driver
+
+
+def test_a_block_is_used_again_by_its_context_alone(fake):
+    with Context.create(0) as first, Context.create(0) as second:
+        block = page_locked.take(1000, first)
+        pointer = block.pointer
+        page_locked.give_back(block)
+        other = page_locked.take(1000, second)
+        assert other.pointer != pointer
+        again = page_locked.take(1000, first)
+        assert again.pointer == pointer
+        assert fake.count("cuMemHostAlloc") == 2
+        again.close()
+        other.close()
+
+
+def test_what_is_kept_is_bounded_and_of_one_size(fake):
+    with Context.create(0) as context:
+        for size in (1000, 999, 1001):
+            taken = [page_locked.take(size, context) for _ in range(4)]
+            for each in taken:
+                page_locked.give_back(each)
+        assert page_locked.free_bytes() == lr.memory_stats()["page_locked_bytes"] == 2000
+        assert fake.count("cuMemFreeHost") == 2 + 4 + 4
+        lr.empty_cache()
+        assert page_locked.free_bytes() == 0
+        assert fake.count("cuMemFreeHost") == fake.count("cuMemHostAlloc") == 12
+
+
+def test_nothing_is_kept_of_a_context_that_has_ended(fake):
+    with Context.create(0) as context:
+        page_locked.give_back(page_locked.take(1000, context))
+        assert len(page_locked._kept) == 1
+    freed = fake.count("cuMemFreeHost")
+    with Context.create(0) as context:
+        page_locked.give_back(page_locked.take(1000, context))
+        assert len(page_locked._kept) == 1, "only that of the new one"
+        assert page_locked.free_bytes() == 1000
+        assert fake.count("cuMemFreeHost") == freed, "the driver ends it with its context"
+        page_locked.release()
+
+
+def test_what_is_kept_keeps_no_primary_context(fake):
+    with Context.primary(0) as context:
+        page_locked.give_back(page_locked.take(1000, context))
+    assert fake.retained[0] == 0

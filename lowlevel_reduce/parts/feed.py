@@ -101,7 +101,7 @@ class _Rooms:
     def __init__(self, pointer: int, piece_bytes: int, stream: Stream, rooms: int) -> None:
         self.pointer, self.copies = pointer, stream
         self._closed_last: list[Event | Stream] = []
-        self._turns: itertools.cycle[tuple[int, Callable[[], None], Callable[[], None]]] | None = None
+        self._turns: itertools.cycle[tuple[Callable[[], None], int, Callable[[], None]]] | None = None
         if rooms < 2:
             return
         self.copies = Stream.create(stream.context)

@@ -22,7 +22,7 @@ from lowlevel_reduce.parts.cut import Cut, Place
 from lowlevel_reduce.parts.feed import Feed, Step
 from lowlevel_reduce.parts.fold import fold_plan
 from lowlevel_reduce.parts.local import pieces_of
-from lowlevel_reduce.parts.sources import Source, _in_c_order, _Pieces, chunks_source, source_of
+from lowlevel_reduce.parts.sources import Source, _Pieces, chunks_source, memory_source, source_of
 from lowlevel_reduce.plans.array import plan
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ def reduce_large(
 ) -> Any:
     """Reduce an array that need not fit into device memory; the bits are those of `lowlevel_reduce.reduce` of it.
 
-    It is read in pieces, through at most 48 MiB of page-locked memory, out of which the link copies what is read.
-    Contiguous arrays and files in C order are read by several threads, others are gathered by NumPy.
+    It is read in pieces, through at most 96 MiB of page-locked memory, out of which the link copies what is read; the
+    next call has it, and `lowlevel_reduce.empty_cache` frees it. Several threads read: contiguous arrays and files in C
+    order as they are, of others what NumPy gathers.
 
     Parameters
     ----------
@@ -183,12 +184,12 @@ def _arranged(
     kept = [each for each in range(len(shape)) if each not in axes]
     result = tuple(1 if each in axes else size for each, size in enumerate(shape) if keepdims or each not in axes)
     is_run = axes == list(range(axes[0], axes[-1] + 1)) if axes else True
-    if not is_run or (kept and not source.is_random):
+    if not is_run or (kept and not source.is_contiguous):
         array = np.load(x, mmap_mode="r") if not isinstance(x, np.ndarray) and not isinstance(x, (list, tuple)) else x
         if not isinstance(array, np.ndarray):
             raise ValueError("several arrays that are one are reduced over neighbouring axes, and in C order")
         moved = array.transpose(kept + axes)
-        source = _Pieces(_in_c_order(moved), shape, source.dtype)
+        source = memory_source(moved)
         sizes = (math.prod(shape[each] for each in kept), math.prod(shape[each] for each in axes), 1)
     else:
         first, end = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +17,9 @@ import numpy as np
 from lowlevel_reduce.arguments import not_masked, shown
 from lowlevel_reduce.dtypes import element_type
 
-__all__ = ["Source", "chunks_source", "source_of"]
+__all__ = ["Source", "chunks_source", "memory_source", "source_of"]
 
 Array = np.ndarray[Any, Any]
-
-_BUFFERED = 1 << 16
-"""Elements that NumPy gathers at a time from an array that is not contiguous."""
 
 
 class Source(ABC):
@@ -33,11 +33,14 @@ class Source(ABC):
         Type of the elements.
     is_random : bool
         Whether parts may be read in any order, and by several threads at once; otherwise one after the other.
+    is_contiguous : bool
+        Whether elements that follow each other lie side by side.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     is_random: bool = True
+    is_contiguous: bool = True
 
     @abstractmethod
     def read(self, out: Array, start: int) -> None:
@@ -59,6 +62,39 @@ class _Memory(Source):
 
     def read(self, out: Array, start: int) -> None:
         np.copyto(out, self._flat[start : start + len(out)])
+
+
+class _Strided(Source):
+    """An array in memory, or mapped into it, of any strides: NumPy gathers its elements."""
+
+    is_contiguous = False
+
+    def __init__(self, array: Array) -> None:
+        self.shape, self.dtype, self._array = array.shape, array.dtype, array
+
+    def read(self, out: Array, start: int) -> None:
+        _gather(out, self._array, start)
+
+
+def _gather(out: Array, array: Array, start: int) -> None:
+    """Fill `out` with the elements of an array of one axis or more, from number `start` in C order on."""
+    if array.ndim == 1:
+        np.copyto(out, array[start : start + len(out)])
+        return
+    inner = math.prod(array.shape[1:])
+    number, begin = divmod(start, inner)
+    done = 0
+    if begin:
+        done = min(inner - begin, len(out))
+        _gather(out[:done], array[number], begin)
+        number += 1
+    whole = (len(out) - done) // inner
+    if whole:
+        place = out[done : done + whole * inner].reshape(whole, *array.shape[1:])
+        np.copyto(place, array[number : number + whole])
+        number, done = number + whole, done + whole * inner
+    if done < len(out):
+        _gather(out[done:], array[number], 0)
 
 
 class _File(Source):
@@ -107,19 +143,19 @@ class _Joined(Source):
                     f"{first.shape}"
                 )
         self._sources = sources
-        self._sizes = [int(np.prod(each.shape, dtype=np.int64)) for each in sources]
+        self._sizes = [math.prod(each.shape) for each in sources]
+        self._ends = list(itertools.accumulate(self._sizes))
         self.shape = (sum(each.shape[0] for each in sources), *first.shape[1:])
-        self.dtype, self.is_random = first.dtype, all(each.is_random for each in sources)
+        self.dtype = first.dtype
 
     def read(self, out: Array, start: int) -> None:
-        begin, done = 0, 0
-        for source, size in zip(self._sources, self._sizes, strict=True):
-            first = max(start + done - begin, 0)
-            count = min(size - first, len(out) - done)
-            if start + done >= begin and count > 0:
-                source.read(out[done : done + count], first)
-                done += count
-            begin += size
+        done, number = 0, bisect.bisect_right(self._ends, start)
+        while done < len(out):
+            end = self._ends[number]
+            count = min(end - start - done, len(out) - done)
+            if count:
+                self._sources[number].read(out[done : done + count], start + done - end + self._sizes[number])
+            done, number = done + count, number + 1
 
     def in_order(self) -> None:
         for each in self._sources:
@@ -178,9 +214,7 @@ def source_of(x: Any) -> Source:
     if isinstance(x, (np.ndarray, np.generic)):
         array = np.asarray(not_masked(x))
         element_type(array.dtype)
-        if array.flags.c_contiguous:
-            return _Memory(array)
-        return _Pieces(_in_c_order(array), array.shape, array.dtype)
+        return memory_source(array)
     if isinstance(x, (list, tuple)) and x and all(isinstance(each, (str, os.PathLike, np.ndarray)) for each in x):
         with ExitStack() as opened:  # what is open when a later one is refused is closed
             sources = [opened.enter_context(closing(source_of(each))) for each in x]
@@ -188,6 +222,11 @@ def source_of(x: Any) -> Source:
             opened.pop_all()
         return joined
     raise TypeError(f"what is reduced in chunks is an array of NumPy's, a .npy file or several; not {type(x).__name__}")
+
+
+def memory_source(array: Array) -> Source:
+    """Return where the elements of an array in memory come from, whatever its strides."""
+    return _Memory(array) if array.flags.c_contiguous else _Strided(array)
 
 
 def chunks_source(chunks: Iterable[Any], length: int) -> Source:
@@ -225,12 +264,3 @@ def _file_source(path: Path) -> Source:
     if isinstance(mapped, np.memmap) and mapped.flags.c_contiguous and hasattr(os, "preadv"):
         return _File(path, mapped.shape, mapped.dtype, mapped.offset)
     return source_of(np.asarray(mapped))
-
-
-def _in_c_order(array: Array) -> Iterator[Array]:
-    """Yield the elements of an array of any strides in C order, some at a time."""
-    if not array.size:
-        return
-    flags: list[Any] = ["external_loop", "buffered", "zerosize_ok"]
-    for piece in np.nditer(array, flags=flags, order="C", buffersize=_BUFFERED):
-        yield np.array(piece)  # NumPy's own buffer is filled again

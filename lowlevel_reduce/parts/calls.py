@@ -112,7 +112,7 @@ def reduce(
     asked = (length, axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map, second is None)
     beside = second if where is None else where
     # Where types differ, keys take 1 and True for the same.
-    is_plain = type(ddof) is int and all(each is None or type(each) is int for each in (axis, length))
+    is_plain = type(ddof) is int and (axis is None or type(axis) is int) and (length is None or type(length) is int)
     is_plain = is_plain and initial is None and (where is None or second is None)
     if is_plain and (result := again(members, part, op, asked, beside, out, stream)) is not None:
         return result

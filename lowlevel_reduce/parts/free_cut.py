@@ -104,7 +104,7 @@ def free_cut(lengths: Sequence[int], dtype: Any, standard: Cut) -> Cut | FreeCut
     borders = [0, *itertools.accumulate(lengths)]
     chunk = element_type(dtype).leaf
     inner = [border for border in borders if 0 < border < whole]
-    while inner and all(border % (2 * chunk) == 0 for border in inner):
+    while chunk < whole and all(border % (2 * chunk) == 0 for border in inner):
         chunk *= 2
     held = []
     for rank, (start, end) in enumerate(itertools.pairwise(borders)):

@@ -286,7 +286,9 @@ def new_group(engine: Any) -> Group:
 
 
 def _default_group() -> Any:
+    # What distributed.is_available() and is_initialized() tell as well, which each call would wait for.
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    world = getattr(getattr(distributed, "group", None), "WORLD", None)
+    if world is None:
         raise TypeError("group= is needed: torch has no default group, as torch.distributed.init_process_group makes")
-    return distributed.group.WORLD
+    return world

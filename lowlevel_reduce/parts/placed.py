@@ -21,10 +21,11 @@ class PlacedLaunch:
     PyTorch for one, a call takes a fifth of a bound launch's time. It must not be captured.
     """
 
-    __slots__ = ("_prepared",)
+    __slots__ = ("_launch", "_prepared")
 
     def __init__(self, plan: BasePlan, place: Place, initial: Any = None) -> None:
-        self._prepared = Prepared.of_plan(plan, place, initial)
+        self._prepared = prepared = Prepared.of_plan(plan, place, initial)
+        self._launch = None if prepared.is_nothing else prepared.launch
 
     @property
     def extents(self) -> Extents:
@@ -33,9 +34,9 @@ class PlacedLaunch:
 
     def __call__(self, source: int, result: int, second: int | None = None) -> None:
         """Put it into the place's stream; raises as `Prepared.refuse` where something was closed."""
-        prepared = self._prepared
-        if not (prepared.is_nothing or prepared.launch(source, result, second or 0)):
-            prepared.refuse()
+        launch = self._launch
+        if launch is not None and not launch(source, result, second or 0):
+            self._prepared.refuse()
 
     def check(self, source: int, result: int, second: int | None = None) -> None:
         """Refuse addresses that a launch must not be given, as `BoundReduction.check`."""

@@ -68,6 +68,7 @@ def test_rows_in_parts_have_the_bits_of_whole_rows(op, shape, axis, stream, cont
         ((3, 5124), 1, (0, 1700, 10, 3414)),  # one part lies within a leaf, and the first rank has nothing
         ((3, 5124), 1, (2048, 0, 1024, 2052)),  # at leaves, though not as shard_lengths cuts
         ((2, 2100, 3), 1, (1000, 1040, 60)),  # a leaf of three ranks, and rows side by side
+        ((3, 5124), 1, (0, 5124, 0)),  # one rank has everything
     ],
 )
 def test_rows_may_be_cut_anywhere(op, shape, axis, lengths, stream, context):

@@ -102,6 +102,13 @@ def test_the_page_has_the_bytes_that_ranks_send():
         assert (elements, chunks, sent, received) == found
 
 
+@pytest.mark.parametrize("lengths", [(10**7, 0), (0, 10**7), (0, 0, 10**7 + 5, 0), (0, 5, 0)])
+def test_a_rank_that_has_all_of_a_row_makes_one_partial_of_it(lengths):
+    cut = free_cut(lengths, "float32", cut_of(sum(lengths), "float32", len(lengths)))
+    assert (cut.chunks, cut.share) == (1, 1)
+    assert [cut.place(rank).chunks for rank in range(len(lengths))] == [int(length > 0) for length in lengths]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_row_that_is_cut_anywhere_has_every_element_once(seed):
     rng = np.random.default_rng(seed)

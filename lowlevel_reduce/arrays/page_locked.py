@@ -68,5 +68,6 @@ def release() -> None:
 def _forget_ended() -> None:
     """Let go what was kept for contexts that have ended, and their memory with them."""
     for key, free in tuple(_kept.items()):
-        if not free or key[0] is not binding.selected() or free[-1].context.has_ended:
+        block = next(iter(free), None)
+        if block is None or key[0] is not binding.selected() or block.context.has_ended:
             _kept.pop(key, None)

@@ -134,6 +134,37 @@ def test_shares_take_turns(stream, monkeypatch):
     assert len(used) == 2
 
 
+def test_two_pieces_take_turns_and_wait_for_each_other(stream, monkeypatch):
+    """Copies are in a stream of their own: a piece is used behind them, and comes in behind what used its place."""
+    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
+    monkeypatch.setattr(feed, "LEAST_PIECE_BYTES", 4096)
+    log, raising = [], feed.raising
+
+    def logged(name, *args):
+        call = raising(name, *args)
+        return lambda: (log.append((name, *args)), call())[1]
+
+    monkeypatch.setattr(feed, "raising", logged)
+    with feed.Feed(Watched(False), 2 * 4096, stream) as fed:
+        first, copies = fed._there.pointer, fed._rooms.copies.handle
+        fed.run(([(start, LEAF)], lambda place: log.append(("use", place))) for start in range(0, 4 * LEAF, LEAF))
+    uses = [number for number, (name, *_) in enumerate(log) if name == "use"]
+    assert [log[number][1] for number in uses] == [first, first + 4096, first, first + 4096]
+    ends = [log[number + 1] for number in uses]
+    used = [event for _, event, _ in ends]
+    assert used[0] == used[2] != used[1] == used[3]
+    for number, event, other in zip(uses, used, used[1:] + used[:1], strict=True):
+        copied = log[number - 1][2]
+        assert log[number - 2 : number] == [
+            ("cuEventRecord", copied, copies),
+            ("cuStreamWaitEvent", stream.handle, copied, 0),
+        ]
+        assert log[number + 1 : number + 3] == [
+            ("cuEventRecord", event, stream.handle),
+            ("cuStreamWaitEvent", copies, other, 0),
+        ]
+
+
 def test_the_next_piece_is_read_while_one_is_on_its_way(stream, context, monkeypatch):
     """And what was read early stays there until it is copied."""
     monkeypatch.setattr(feed, "SHARE_BYTES", 4096)

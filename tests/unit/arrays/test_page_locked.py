@@ -33,7 +33,7 @@ def test_a_block_is_used_again_by_its_context_alone(fake):
 
 def test_what_is_kept_is_bounded_and_of_one_size(fake):
     with Context.create(0) as context:
-        for size in (1000, 999, 1001):
+        for size in (999, 1001, 1000):
             taken = [page_locked.take(size, context) for _ in range(4)]
             for each in taken:
                 page_locked.give_back(each)

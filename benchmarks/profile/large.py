@@ -32,12 +32,12 @@ import numpy as np
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.parts import feed, large
-from lowlevel_reduce.parts.large import PIECE_BYTES
 from lowlevel_reduce.parts.sources import source_of
 
 __all__ = ["main", "make"]
 
 GOAL = 0.9
+COPY_BYTES = 64 << 20  # of each copy from page-locked memory alone
 ROUNDS = 3  # of reductions, of which the median counts
 PLACES, ONES = 8, 1_000_000
 READERS = (8, 12, 16)
@@ -75,11 +75,11 @@ def drop_cached(path: Path, *, asked: bool) -> None:
 
 def copy_seconds(size_bytes: int, stream: lr.Stream) -> float:
     """Return how long copies of pieces take, from page-locked memory to the device, for as many bytes."""
-    with lr.Buffer.pinned(PIECE_BYTES) as host, lr.Buffer.allocate(PIECE_BYTES) as there:
+    with lr.Buffer.pinned(COPY_BYTES) as host, lr.Buffer.allocate(COPY_BYTES) as there:
         there.copy_from(host, stream=stream)
         stream.synchronize()
         begin = time.perf_counter()
-        for _ in range(size_bytes // PIECE_BYTES):
+        for _ in range(size_bytes // COPY_BYTES):
             there.copy_from(host, stream=stream)
         stream.synchronize()
         return time.perf_counter() - begin
@@ -115,7 +115,7 @@ def readings(path: Path, *, cold: bool) -> dict[str, float]:
     """Return how long readings alone take, by their threads and memory."""
     found = {}
     for readers in READERS:
-        for share, ring in ((feed.SHARE_BYTES, 2 * readers * feed.SHARE_BYTES), (SMALL, PIECE_BYTES)):
+        for share, ring in ((feed.SHARE_BYTES, 2 * readers * feed.SHARE_BYTES), (SMALL, COPY_BYTES)):
             drop_cached(path, asked=cold)
             name = f"{readers} threads, shares of {share >> 20} MiB into {ring >> 20}"
             found[name] = read_seconds(path, readers, share, ring)

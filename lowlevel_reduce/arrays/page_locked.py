@@ -1,8 +1,9 @@
-"""Page-locked memory that is kept from one call to the next: to make a MiB of it takes about a millisecond."""
+"""Page-locked memory that is kept from one call to the next."""
 
 from __future__ import annotations
 
 from lowlevel_reduce.driver import Buffer, Context, binding
+from lowlevel_reduce.driver.registered import page_locked
 
 __all__ = ["BLOCK_BYTES", "MAX_KEPT_BYTES", "free_bytes", "give_back", "release", "take"]
 
@@ -26,8 +27,8 @@ def take(size_bytes: int, context: Context) -> Buffer:
 
     Raises
     ------
-    CudaError
-        If the driver has no memory.
+    CudaError, OSError
+        If there is not so much memory that may be locked.
     """
     # Borrowed: what is kept is not to keep a context that everybody else has let go.
     home = Context.from_handle(context.holder.home)
@@ -36,7 +37,7 @@ def take(size_bytes: int, context: Context) -> Buffer:
             return _kept[binding.selected(), home.id].pop()
         except (KeyError, IndexError):
             pass
-    return Buffer.pinned(size_bytes, home)
+    return page_locked(size_bytes, home)
 
 
 def give_back(memory: Buffer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import math
 import os
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from lowlevel_reduce.arrays import page_locked
-from lowlevel_reduce.driver import Buffer, Event, Stream, binding
+from lowlevel_reduce.driver import Buffer, Event, Stream
 from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.sources import Source
 
@@ -70,15 +71,18 @@ class _Slot:
     def __init__(self, size_bytes: int, stream: Stream) -> None:
         self._host = page_locked.take(size_bytes, stream.context)
         self._event = Event.create(stream.context, timing=False)
-        self.view, self._pointer, self._stream = self._host.host_view(), self._host.pointer, stream.handle
+        self.view = self._host.host_view()
+        self._there, self._size = ctypes.c_uint64(), ctypes.c_uint64()  # of each copy
         self.wait = raising("cuEventSynchronize", self._event.handle)
-        self._record = raising("cuEventRecord", self._event.handle, self._stream)
+        self._copy = raising("cuMemcpyAsync", self._there, self._host.pointer, self._size, stream.handle)
+        self._record = raising("cuEventRecord", self._event.handle, stream.handle)
         self.go_on: SimpleQueue[bool] = SimpleQueue()
         """Tells the thread that reads here that its copy is in the stream; or, with False, that it is to end."""
 
     def copy_to(self, pointer: int, size_bytes: int) -> None:
         """Put the copy to the device into the stream."""
-        binding.call("cuMemcpyAsync", pointer, self._pointer, size_bytes, self._stream)
+        self._there.value, self._size.value = pointer, size_bytes
+        self._copy()
         self._record()
 
     def close(self) -> None:

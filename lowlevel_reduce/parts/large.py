@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PIECE_BYTES", "reduce_chunks", "reduce_large"]
 
-PIECE_BYTES = 64 << 20
+PIECE_BYTES = 128 << 20
 """Bytes of device memory for pieces, if that is not limited."""
 
 _LEAST_CHUNKS = 8

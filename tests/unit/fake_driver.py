@@ -260,6 +260,15 @@ class FakeDriver:
     def cuMemHostAlloc(self, size: int, flags: int) -> Result:
         return self._allocate(size)
 
+    def cuMemHostRegister(self, pointer: int, size: int, flags: int) -> Result:
+        if not self.stack:
+            return (ERROR.CUDA_ERROR_INVALID_CONTEXT,)
+        self.alive[int(pointer)] = ("memory", self.stack[-1])
+        return (OK,)
+
+    def cuMemHostUnregister(self, pointer: int) -> Result:
+        return self._free(pointer)
+
     def cuMemAllocAsync(self, size: int, stream: SupportsInt) -> Result:
         return self._allocate(size)
 

@@ -58,6 +58,25 @@ class Memories:
         )
         return pointer
 
+    def cuMemHostRegister(self, pointer: Any, size_bytes: int, flags: int) -> None:
+        context = self._state.current()
+        check_unsafe(self._state)
+        begin = number(pointer)
+        if size_bytes <= 0 or not begin or flags & ~_HOST_FLAGS:
+            refuse("INVALID_VALUE")
+        if any(begin < each.pointer + each.size_bytes and each.pointer < begin + size_bytes for each in self._all()):
+            refuse("HOST_MEMORY_ALREADY_REGISTERED")
+        record = MemoryRecord(begin, size_bytes, "pinned", context, context.ordinal)  # without storage: the caller's
+        self._state.allocations[begin] = record
+
+    def cuMemHostUnregister(self, pointer: Any) -> None:
+        self._state.current()
+        check_unsafe(self._state)
+        record = self._state.allocations.get(number(pointer))
+        if record is None or record.kind != "pinned" or record.storage is not None:
+            refuse("HOST_MEMORY_NOT_REGISTERED")
+        self._state.turn.soon(lambda: self._state.release(record))
+
     def cuMemFree(self, pointer: Any) -> None:
         self._state.current()
         if number(pointer):
@@ -69,6 +88,8 @@ class Memories:
         self._state.current()
         check_unsafe(self._state)
         record = self._owned(pointer, "pinned")
+        if record.storage is None:  # registered
+            refuse("INVALID_VALUE")
         self._state.turn.soon(lambda: self._state.release(record))
 
     def cuMemFreeAsync(self, pointer: Any, stream: Any) -> None:
@@ -187,8 +208,11 @@ class Memories:
         record = self._holding(address)
         return record if record is not None and record.pointer in self._state.allocations else None
 
+    def _all(self) -> tuple[MemoryRecord, ...]:
+        return *self._state.allocations.values(), *self._state.reserved.values()
+
     def _holding(self, address: int) -> MemoryRecord | None:
-        for record in (*self._state.allocations.values(), *self._state.reserved.values()):
+        for record in self._all():
             if record.pointer <= address < record.pointer + record.size_bytes:
                 return record
         return None

@@ -26,7 +26,7 @@ def test_a_block_is_used_again_by_its_context_alone(fake):
         assert other.pointer != pointer
         again = page_locked.take(1000, first)
         assert again.pointer == pointer
-        assert fake.count("cuMemHostAlloc") == 2
+        assert fake.count("cuMemHostRegister") == 2
         again.close()
         other.close()
 
@@ -38,22 +38,22 @@ def test_what_is_kept_is_bounded_and_of_one_size(fake):
             for each in taken:
                 page_locked.give_back(each)
         assert page_locked.free_bytes() == lr.memory_stats()["page_locked_bytes"] == 2000
-        assert fake.count("cuMemFreeHost") == 2 + 4 + 4
+        assert fake.count("cuMemHostUnregister") == 2 + 4 + 4
         lr.empty_cache()
         assert page_locked.free_bytes() == 0
-        assert fake.count("cuMemFreeHost") == fake.count("cuMemHostAlloc") == 12
+        assert fake.count("cuMemHostUnregister") == fake.count("cuMemHostRegister") == 12
 
 
 def test_nothing_is_kept_of_a_context_that_has_ended(fake):
     with Context.create(0) as context:
         page_locked.give_back(page_locked.take(1000, context))
         assert len(page_locked._kept) == 1
-    freed = fake.count("cuMemFreeHost")
+    freed = fake.count("cuMemHostUnregister")
     with Context.create(0) as context:
         page_locked.give_back(page_locked.take(1000, context))
         assert len(page_locked._kept) == 1, "only that of the new one"
         assert page_locked.free_bytes() == 1000
-        assert fake.count("cuMemFreeHost") == freed, "the driver ends it with its context"
+        assert fake.count("cuMemHostUnregister") == freed, "the driver ends it with its context"
         page_locked.release()
 
 

@@ -48,14 +48,15 @@ class _Mapping(Held):
 
 
 def page_locked(size_bytes: int, context: Context) -> Buffer:
-    """Return page-locked memory as `Buffer.pinned` does, of zeros; where a process cannot map pages, it is that.
+    """Return page-locked memory, of zeros; that of `Buffer.pinned` where pages cannot be mapped or registered.
 
     Raises
     ------
     CudaError, OSError
         If there is not so much memory that may be locked.
     """
-    if not hasattr(mmap, "MAP_ANONYMOUS") or not size_bytes:
+    is_possible = hasattr(mmap, "MAP_ANONYMOUS") and context.device.attribute("HOST_REGISTER_SUPPORTED")
+    if not is_possible or not size_bytes:
         return Buffer.pinned(size_bytes, context)
     held = _Mapping(binding.selected(), size_bytes)
     held.touch()

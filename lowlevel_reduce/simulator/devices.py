@@ -12,6 +12,7 @@ _MIB = 1 << 20
 # Attributes that are the same on every simulated device.
 _COMMON = {
     "WARP_SIZE": 32,
+    "HOST_REGISTER_SUPPORTED": 1,
     "MAX_THREADS_PER_BLOCK": 1024,
     "MAX_BLOCK_DIM_X": 1024,
     "MAX_BLOCK_DIM_Y": 1024,

@@ -1,6 +1,7 @@
 """Page-locked memory that is kept: used again, bounded, given back on request, and gone with its context."""
 
 import pytest
+from cuda.bindings import driver as cu
 from fake_driver import FakeDriver, in_use
 
 import lowlevel_reduce as lr
@@ -61,3 +62,24 @@ def test_what_is_kept_keeps_no_primary_context(fake):
     with Context.primary(0) as context:
         page_locked.give_back(page_locked.take(1000, context))
     assert fake.retained[0] == 0
+
+
+def test_pages_are_the_driver_s_where_it_registers_none(fake):
+    with Context.create(0) as context, page_locked.take(100, context) as block:
+        assert block.pointer % (2 << 20) == 0, "large pages"
+        assert block.kind == "pinned"
+        view = block.host_view()
+        assert view.nbytes == 100
+        view[:] = 7
+    fake.attributes["HOST_REGISTER_SUPPORTED"] = 0
+    with in_use(fake, "fake-without"), Context.create(0) as context, page_locked.take(100, context) as block:
+        assert fake.count("cuMemHostAlloc") == 1
+        block.host_view()[:] = 7
+
+
+def test_a_refused_registration_is_raised_and_nothing_is_left(fake):
+    with Context.create(0) as context:
+        fake.fails["cuMemHostRegister"] = cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+        with pytest.raises(lr.CudaError, match="OUT_OF_MEMORY"):
+            page_locked.take(1000, context)
+        assert fake.count("cuMemHostUnregister") == 0

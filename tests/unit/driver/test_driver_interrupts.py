@@ -14,6 +14,7 @@ from lowlevel_reduce import Allocator, driver
 from lowlevel_reduce.arrays import allocator as allocator_module
 from lowlevel_reduce.driver import Buffer, Context, Event, Graph, Library, Stream, binding, owned, turns
 from lowlevel_reduce.driver.handle import relaxed, within
+from lowlevel_reduce.driver.registered import page_locked
 from tests.fuzz import memory_faults
 
 FILES = {str(path) for path in Path(driver.__file__).parent.glob("*.py")} | {allocator_module.__file__}
@@ -24,6 +25,7 @@ DESTROYERS = {
     "cuEventDestroy": 0,
     "cuMemFree": 0,
     "cuMemFreeHost": 0,
+    "cuMemHostUnregister": 0,
     "cuMemFreeAsync": 0,
     "cuLibraryUnload": 0,
     "cuGraphExecDestroy": 0,
@@ -108,6 +110,7 @@ MAKERS = {
     "event": lambda world: Event.create(world.context),
     "memory": lambda world: Buffer.allocate(16, world.context),
     "pinned": lambda world: Buffer.pinned(16, world.context),
+    "registered": lambda world: page_locked(16, world.context),
     "stream-ordered": lambda world: Buffer.allocate_async(16, world.stream),
     "library": lambda world: Library.load(b"\x7fELF"),
     "executable": World.graph,

@@ -27,7 +27,7 @@ def take(size_bytes: int, context: Context) -> Buffer:
 
     Raises
     ------
-    CudaError, OSError
+    CudaError
         If there is not so much memory that may be locked.
     """
     # Borrowed: what is kept is not to keep a context that everybody else has let go.

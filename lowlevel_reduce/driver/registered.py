@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import sys
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = ["page_locked"]
 
 _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE: for every context, not only the one that asked
 _LARGE_PAGE = 2 << 20
+_WIPE_ON_FORK = 18  # Linux's MADV_WIPEONFORK, since 4.14
 
 
 class _Mapping(Held):
@@ -34,6 +36,9 @@ class _Mapping(Held):
         self._memory = mmap.mmap(-1, size_bytes + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.pointer, self.size_bytes = -(-begin // _LARGE_PAGE) * _LARGE_PAGE, size_bytes
+        # In a forked child these are other pages. If it shared them, this process would be given new ones as it writes,
+        # and the device would go on reading the old ones.
+        self._memory.madvise(_WIPE_ON_FORK)
         with contextlib.suppress(OSError, AttributeError):  # a system without large pages
             self._memory.madvise(mmap.MADV_HUGEPAGE, self.pointer - begin, size_bytes)
 
@@ -44,7 +49,8 @@ class _Mapping(Held):
 
     def touch(self) -> None:
         """Let the system find the pages, in this thread and without the interpreter's lock."""
-        np.frombuffer((ctypes.c_uint8 * self.size_bytes).from_address(self.pointer), np.uint8).fill(0)
+        pages = (ctypes.c_uint8 * self.size_bytes).from_address(self.pointer)
+        np.frombuffer(memoryview(pages), np.uint8).fill(0)
 
 
 def page_locked(size_bytes: int, context: Context) -> Buffer:
@@ -52,13 +58,16 @@ def page_locked(size_bytes: int, context: Context) -> Buffer:
 
     Raises
     ------
-    CudaError, OSError
+    CudaError
         If there is not so much memory that may be locked.
     """
-    is_possible = hasattr(mmap, "MAP_ANONYMOUS") and context.device.attribute("HOST_REGISTER_SUPPORTED")
-    if not is_possible or not size_bytes:
+    is_possible = sys.platform == "linux" and context.device.attribute("HOST_REGISTER_SUPPORTED")
+    try:
+        held = _Mapping(binding.selected(), size_bytes) if is_possible and size_bytes else None
+    except OSError:  # an older system; where there is no memory, the driver says so
+        held = None
+    if held is None:
         return Buffer.pinned(size_bytes, context)
-    held = _Mapping(binding.selected(), size_bytes)
     held.touch()
     made = Buffer.__new__(Buffer)
     with context.pushed():

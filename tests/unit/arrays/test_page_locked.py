@@ -1,5 +1,8 @@
 """Page-locked memory that is kept: used again, bounded, given back on request, and gone with its context."""
 
+import os
+import sys
+
 import pytest
 from cuda.bindings import driver as cu
 from fake_driver import FakeDriver, in_use
@@ -83,3 +86,17 @@ def test_a_refused_registration_is_raised_and_nothing_is_left(fake):
         with pytest.raises(lr.CudaError, match="OUT_OF_MEMORY"):
             page_locked.take(1000, context)
         assert fake.count("cuMemHostUnregister") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are mapped on Linux alone")
+def test_a_forked_child_has_other_pages(fake):
+    """Else the parent would write to new ones, and the device read the old ones."""
+    with Context.create(0) as context, page_locked.take(1000, context) as block:
+        view = block.host_view()
+        view[:] = 7
+        child = os.fork()
+        if child == 0:
+            os._exit(int(view.any()))
+        assert os.waitpid(child, 0)[1] == 0
+        assert (view == 7).all()
+        assert fake.count("cuMemHostRegister") == 1

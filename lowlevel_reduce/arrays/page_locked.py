@@ -14,10 +14,11 @@ MAX_KEPT_BYTES = 96 << 20
 """The most memory of free blocks, of each context; what comes back beyond is freed."""
 
 _MOST_CONTEXTS = 64
+"""Of so many contexts memory is kept at the same time."""
 
 _kept: dict[tuple[binding.Implementation, int], list[Buffer]] = {}  # by driver and the context's number
 
-BOUNDS = {"_kept": _MOST_CONTEXTS * (MAX_KEPT_BYTES // BLOCK_BYTES)}
+BOUNDS = {"_kept": _MOST_CONTEXTS}
 
 
 def take(size_bytes: int, context: Context) -> Buffer:
@@ -42,12 +43,14 @@ def take(size_bytes: int, context: Context) -> Buffer:
 
 def give_back(memory: Buffer) -> None:
     """Keep a block for the next who takes one; free it where enough are kept, and memory of other sizes."""
+    if memory.size_bytes != BLOCK_BYTES:
+        memory.close()
+        return
     key = binding.selected(), memory.context.id
     if key not in _kept:
         _forget_ended()
-    free = _kept.setdefault(key, [])
-    has_room = len(_kept) <= _MOST_CONTEXTS and (len(free) + 1) * BLOCK_BYTES <= MAX_KEPT_BYTES
-    if has_room and memory.size_bytes == BLOCK_BYTES:
+    free = _kept.setdefault(key, []) if len(_kept) < _MOST_CONTEXTS else _kept.get(key, [])
+    if (len(free) + 1) * BLOCK_BYTES <= MAX_KEPT_BYTES:
         free.append(memory)
     else:
         memory.close()

@@ -22,13 +22,14 @@ from lowlevel_reduce.parts.sources import Source
 __all__ = ["READERS", "SHARE_BYTES", "Feed", "Step", "readers_here"]
 
 READERS = 12
-"""Threads that read, at most. On an H100's host with 16 processors four read 24 GB/s out of the page cache, eight 40
-and sixteen 47, and the link copies 55; each has page-locked memory of its own, of which a MiB takes a millisecond."""
+"""Threads that read, at most. On an H200's host with 16 processors eight read 50 GB/s out of the page cache, twelve 63
+and sixteen 65, and the link copies 55; a file was reduced at 44, 48 and 41 by as many, for more of them fight with the
+calling thread for the interpreter's lock."""
 
 SHARE_BYTES = 4 << 20
-"""What a thread reads at a time, which is copied to the device by itself. Each costs the calling thread some 50 us at
-least, and page-locked memory a millisecond for each MiB: by eight threads a file was reduced at 38 GB/s with shares of
-4 MiB, 37 with 8, 26 with 16 and 23 with 32, on an H100's host."""
+"""What a thread reads at a time, which is copied to the device by itself. Each costs the calling thread some 50 us, and
+all together are to fit the last cache of the host: with two of 4 MiB a thread a file was reduced at 48 GB/s, with two
+of 8 at 39, with three of 4 at 45, with four of 2 at 28, on an H200's host."""
 
 _TURNS = 2
 """Shares that a thread has memory for: one is read while the other is copied."""

@@ -100,3 +100,13 @@ def test_a_forked_child_has_other_pages(fake):
         assert os.waitpid(child, 0)[1] == 0
         assert (view == 7).all()
         assert fake.count("cuMemHostRegister") == 1
+
+
+def test_of_too_many_contexts_nothing_is_kept(fake, monkeypatch):
+    monkeypatch.setattr(page_locked, "_MOST_CONTEXTS", 1)
+    with Context.create(0) as first, Context.create(0) as second:
+        for context in (first, second, first):
+            page_locked.give_back(page_locked.take(1000, context))
+        assert len(page_locked._kept) == 1
+        assert page_locked.free_bytes() == 1000
+        page_locked.release()

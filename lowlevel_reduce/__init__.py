@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     )
     from lowlevel_reduce.rowops.gradients import (
         cross_entropy_backward,
+        group_norm_backward,
         layer_norm_backward,
         log_softmax_backward,
         rms_norm_backward,
@@ -118,6 +119,7 @@ __all__ = [
     "distributed",
     "empty_cache",
     "group_norm",
+    "group_norm_backward",
     "layer_norm",
     "layer_norm_backward",
     "log_prob",
@@ -168,6 +170,7 @@ _LATER = {
     **dict.fromkeys(
         (
             "cross_entropy_backward",
+            "group_norm_backward",
             "layer_norm_backward",
             "log_softmax_backward",
             "rms_norm_backward",

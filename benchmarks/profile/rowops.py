@@ -22,7 +22,8 @@ import lowlevel_reduce as lr
 from benchmarks.measure.timing import conditions, launches_for, opened, replay_us, rotation
 from lowlevel_reduce import Buffer, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
-from lowlevel_reduce.rowops.exponentials import cross_entropy_of, softmax_of
+from lowlevel_reduce.rowops.exponentials import softmax_of
+from lowlevel_reduce.rowops.losses import cross_entropy_of
 from lowlevel_reduce.rowops.norms import layer_norm_of, rms_norm_of
 from lowlevel_reduce.rowops.quantisation import quantize_of
 

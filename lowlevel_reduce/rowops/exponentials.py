@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, cross entropy and log-probabilities, and their gradients, as row operations."""
+"""Softmax and its logarithm, and their gradients, as row operations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from lowlevel_reduce.operators.exponentials import SOFTMAX_REST
 from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
 
 __all__ = [
-    "LOSS",
-    "LSE",
-    "MEAN_OF_LOSSES",
-    "cross_entropy_gradient_of",
-    "cross_entropy_of",
-    "log_prob_of",
+    "exp_quotient",
+    "log1p",
     "softmax_gradient_of",
     "softmax_of",
     "softmax_with_stats_of",
+    "statistics",
 ]
 
 
-def _stats(log: bool, scaled: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def statistics(log: bool, scaled: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the reductions of ``scale * x``, and their terms in NumPy; without a scale the elements themselves."""
     names, operator = ("largest, rest", SOFTMAX_REST) if log else ("largest, total", "softmax_stats")
     if not scaled:
@@ -55,13 +52,13 @@ def _exp(x: Any) -> Any:
     return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
 
 
-def _log1p(x: Any) -> Any:
+def log1p(x: Any) -> Any:
     """Return ``log(1 + x)``, in the same way."""
     x = np.asarray(x)
     return np.log1p(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.log1p(x)
 
 
-def _quotient(v: SimpleNamespace, x: Any) -> Any:
+def exp_quotient(v: SimpleNamespace, x: Any) -> Any:
     """Return ``exp(x - largest) / total`` of the difference itself, NaN in rows whose largest element is not finite."""
     total = np.where(v.largest - v.largest == 0, v.total, v.number(np.nan)).astype(np.float64)
     x, largest = np.asarray(x, np.float64), v.largest.astype(np.float64)
@@ -85,7 +82,7 @@ _LOG_TOTAL = "largest - largest == 0 ? logarithm_of_one_and(rest) : not_a_number
 
 
 def _log_total(v: SimpleNamespace) -> Any:
-    return np.where(v.largest - v.largest == 0, _log1p(v.rest), v.number(np.nan))
+    return np.where(v.largest - v.largest == 0, log1p(v.rest), v.number(np.nan))
 
 
 def _masked(causal: bool, lengths: bool, scaled: bool) -> dict[str, Any]:
@@ -118,7 +115,7 @@ def _written(log: bool, scaled: bool) -> tuple[dict[str, str], dict[str, str], A
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
         x = v.x * v.scale if scaled else v.x
-        out = x - v.largest - v.log_total if log else _quotient(v, x)
+        out = x - v.largest - v.log_total if log else exp_quotient(v, x)
         return {"out": np.where(v.i < v.length, out, v.number(-np.inf if log else 0))}
 
     x = "x * scale" if scaled else "x"
@@ -153,7 +150,7 @@ def softmax_with_stats_of(*, log: bool) -> RowOperation:
 @functools.cache
 def softmax_of(*, log: bool, causal: bool, lengths: bool, scaled: bool) -> RowOperation:
     """Return softmax or its logarithm of ``scale * x``, over the elements that the mask leaves."""
-    reductions, terms = _stats(log, scaled)
+    reductions, terms = statistics(log, scaled)
     row, out, row_meaning, write = _written(log, scaled)
     fill = {"out": "-infinity<Number>()"} if log else {}
     masks = _masked(causal, lengths, scaled)
@@ -194,87 +191,4 @@ def softmax_gradient_of(*, log: bool) -> RowOperation:
         write={"dx": "x * (y - product) * scale"},
         parameters=("scale",),
         numpy=RowMeaning(write=lambda v: {"dx": v.x * (v.y - v.product) * v.scale}),
-    )
-
-
-def _lse(v: SimpleNamespace) -> dict[str, Any]:
-    log_total = _log1p(v.rest)
-    return {"log_total": log_total, "lse": v.largest + log_total}
-
-
-# A target's logit is taken from the largest one first: of a large log-sum-exp, already rounded, little would be left.
-LOSS = "(largest - {logit}) + log_total"
-"""The text of a row's loss, from its statistics and the logit of its target."""
-
-LSE = {"log_total": "logarithm_of_one_and(rest)", "lse": "largest + log_total"}
-"""The texts of a row's values for it."""
-
-
-@functools.cache
-def cross_entropy_of(*, counts: bool) -> RowOperation:
-    """Return each row's loss, its log-sum-exp and, for means, whether it counts."""
-    keep = {"loss": f"target == ignore ? Number(0) : {LOSS.format(logit='at(target)')}", "lse": "lse"}
-
-    def write(v: SimpleNamespace) -> dict[str, Any]:
-        loss = np.where(v.target == v.ignore, v.number(0), (v.largest - v.at(v.target)) + v.log_total)
-        return {"loss": loss, "lse": v.lse, "counts": (v.target != v.ignore).astype(v.number)}
-
-    return RowOperation(
-        "cross_entropy",
-        reduce={"largest, rest": SOFTMAX_REST},
-        row=LSE,
-        keep={**keep, **({"counts": "Number(target != ignore)"} if counts else {})},
-        rows=("target: int64",),
-        parameters=("ignore: int64",),
-        numpy=RowMeaning(row=_lse, write=write),
-    )
-
-
-MEAN_OF_LOSSES = RowOperation(
-    "mean_of_losses",
-    second=True,
-    reduce={"losses": ("sum", "x"), "counted": ("sum", "y")},
-    keep={"loss": "losses / counted"},
-    numpy=RowMeaning(
-        terms={"losses": lambda v: v.x, "counted": lambda v: v.y}, write=lambda v: {"loss": v.losses / v.counted}
-    ),
-)
-"""The mean of the losses `x` of those rows that `y` counts: one row of all losses."""
-
-
-@functools.cache
-def cross_entropy_gradient_of() -> RowOperation:
-    """Return the gradient with respect to `x`, from each row's target, log-sum-exp and the loss's gradient `dloss`."""
-
-    def write(v: SimpleNamespace) -> dict[str, Any]:
-        dx = (_exp(v.x - v.lse) - (v.i == v.target).astype(v.number)) * v.dloss.astype(v.number)
-        return {"dx": np.where(v.target == v.ignore, v.number(0), dx)}
-
-    return RowOperation(
-        "cross_entropy_gradient",
-        write={
-            "dx": "target == ignore ? Number(0) : (exponential(x - Number(lse)) - Number(i == target)) * Number(dloss)"
-        },
-        rows=("target: int64", "lse", "dloss"),
-        parameters=("ignore: int64",),
-        numpy=RowMeaning(write=write),
-    )
-
-
-@functools.cache
-def log_prob_of() -> RowOperation:
-    """Return the logarithm of softmax of ``scale * x`` at each row's target, and the log-sum-exp."""
-    reductions, terms = _stats(log=True, scaled=True)
-    return RowOperation(
-        "log_prob",
-        reduce=reductions,
-        row=LSE,
-        keep={"log_prob": f"-({LOSS.format(logit='at(target) * scale')})", "lse": "lse"},
-        rows=("target: int64",),
-        parameters=("scale",),
-        numpy=RowMeaning(
-            terms=terms,
-            row=_lse,
-            write=lambda v: {"log_prob": -((v.largest - v.at(v.target) * v.scale) + v.log_total), "lse": v.lse},
-        ),
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.rowops import exponentials, norms, quantisation
+from lowlevel_reduce.rowops import exponentials, losses, norms, quantisation
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.sources import row_kernels
 from lowlevel_reduce.rowops.types import types_of
@@ -21,6 +21,11 @@ def _softmax(*, log: bool) -> Iterator[RowOperation]:
             yield exponentials.softmax_of(log=log, causal=causal, lengths=False, scaled=scaled)
 
 
+def _cross_entropy() -> Iterator[RowOperation]:
+    for counts, stats in ((False, False), (True, False), (False, True)):
+        yield losses.cross_entropy_of(counts=counts, stats=stats)
+
+
 BUILT_IN: Mapping[str, Callable[[], Iterable[RowOperation]]] = {
     "softmax": lambda: _softmax(log=False),
     "log_softmax": lambda: _softmax(log=True),
@@ -29,15 +34,17 @@ BUILT_IN: Mapping[str, Callable[[], Iterable[RowOperation]]] = {
     "group_norm": lambda: [norms.group_norm_of(weight=True, bias=True)],
     "normalize": lambda: [norms.normalize_of("norm2")],
     "quantize": lambda: map(quantisation.quantize_of, quantisation.FORMATS),
-    "cross_entropy": lambda: (exponentials.cross_entropy_of(counts=counts) for counts in (False, True)),
-    "log_prob": lambda: [exponentials.log_prob_of()],
+    "cross_entropy": _cross_entropy,
+    "log_prob": lambda: [losses.log_prob_of()],
     "softmax_backward": lambda: [exponentials.softmax_gradient_of(log=False)],
     "log_softmax_backward": lambda: [exponentials.softmax_gradient_of(log=True)],
-    "cross_entropy_backward": lambda: [exponentials.cross_entropy_gradient_of()],
+    "cross_entropy_backward": lambda: [losses.cross_entropy_gradient_of()],
+    "group_norm_backward": lambda: [norms.group_norm_gradient_of(), norms.group_norm_sums_of()],
     "rms_norm_backward": lambda: [norms.rms_norm_gradient_of(weight=True, terms=True)],
     "layer_norm_backward": lambda: [norms.layer_norm_gradient_of(weight=True, terms=True)],
 }
-"""By the name of a function the operations that its calls have: with weights, without masks by an array of lengths."""
+"""By the name of a function the operations that its calls have: with weights, without masks by an array of lengths;
+losses without weights and with labels as they are."""
 
 
 def row_family(op: str | RowOperation, *, dtype: Any) -> tuple[KernelSource, ...]:
@@ -61,15 +68,15 @@ def row_family(op: str | RowOperation, *, dtype: Any) -> tuple[KernelSource, ...
         raise ValueError(f"there is no row operation {op!r}; there is {', '.join(BUILT_IN)}")
     number = "float64" if element_type(dtype).name == "float64" else "float32"
     found: dict[KernelSource, None] = {}
-    operations += [exponentials.MEAN_OF_LOSSES] if op == "cross_entropy" else []
+    operations += [losses.MEAN_OF_LOSSES] if op == "cross_entropy" else []
     for each in operations:
-        own = number if each is exponentials.MEAN_OF_LOSSES else dtype
+        own = number if each is losses.MEAN_OF_LOSSES else dtype
         types = types_of(
             each,
             own,
             columns=dict.fromkeys(each.columns, own),
             rows={name: "int64" if name in each.whole_rows else number for name in each.rows},
-            tables=dict.fromkeys(each.tables, own),
+            tables={name: number if name in ("means", "rstds") else own for name in each.tables},
             outputs={"dweight": number} if "dweight" in each.write else {},
         )
         found.update(dict.fromkeys(with_twins(row_kernels(each, types))))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lowlevel_reduce.functions.keywords import own_keywords
 from lowlevel_reduce.rowops import requests
 from lowlevel_reduce.rowops.call import apply, row_operation
-from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
+from lowlevel_reduce.rowops.losses import MEAN_OF_LOSSES
 from lowlevel_reduce.rowops.shaped import shaped
 
 if TYPE_CHECKING:
@@ -44,6 +44,12 @@ def _apply(request: requests.Request, x: Any, **options: Any) -> Any:
         groups=request.groups,
         **options,
     )
+
+
+def _sum_of_weights(weight: Any, **options: Any) -> Any:
+    from lowlevel_reduce.rowops.gradients import sum_of_weights  # noqa: PLC0415 - losses without weights need none
+
+    return sum_of_weights(weight, **options)
 
 
 @own_keywords
@@ -192,6 +198,7 @@ def group_norm(
     bias: Any = None,
     eps: float = 1e-5,
     *,
+    return_stats: bool = False,
     dtype: Any = None,
     out: Any = None,
     stream: Any = None,
@@ -211,6 +218,13 @@ def group_norm(
         One element for each channel.
     eps : float
         Added to the variance: ``rstd = 1 / sqrt(variance + eps)``.
+    return_stats : bool
+        Whether each group's `mean` and `rstd` are returned too, of shape ``(samples, num_groups)``.
+
+    Returns
+    -------
+    DeviceArray or named tuple
+        `out`; with `return_stats` a tuple of `out`, `mean` and `rstd`.
 
     Raises
     ------
@@ -218,7 +232,7 @@ def group_norm(
         If a group is not in one piece, as where channels lie last in memory.
     """
     stream, x, weight, bias = shaped(stream, x, weight, bias)
-    request = requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype)
+    request = requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype, keeps=return_stats)
     return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
 
@@ -287,9 +301,12 @@ def cross_entropy(
     x: Any,
     target: Any,
     *,
+    weight: Any = None,
     axis: int = -1,
     ignore_index: int = requests.IGNORE_INDEX,
     reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    return_stats: bool = False,
     out: Any = None,
     stream: Any = None,
     allocator: Allocator | None = None,
@@ -303,13 +320,32 @@ def cross_entropy(
     target : array of int
         One for each row, of the shape of the other axes. A target that is no element's index makes the loss NaN:
         nothing else is read.
+    weight : array, optional
+        One element for each class: a row's loss is multiplied by its target's, and counts as much in the mean.
     ignore_index : int
         Rows with this target have loss 0, and do not count in the mean.
     reduction : {"mean", "sum", "none"}
         "none" returns a named tuple of each row's `loss` and `lse`, the log-sum-exp.
+    label_smoothing : float
+        Between 0 and 1: how much of the loss is the mean over all classes, each by its weight, not the target's.
+    return_stats : bool
+        Of ``reduction="none"``, whether the largest logit and the sum of the others' ``exp(x - largest)`` are returned
+        as `largest` and `rest` in place of `lse`, which is their ``largest + log1p(rest)``: the gradient is made of
+        them.
+
+    Notes
+    -----
+    Of a row with an element of +inf or NaN, and of one of nothing but -inf, the loss is NaN, as in torch; at a target
+    of -inf in another row it is inf.
     """
     stream, x = shaped(stream, x)
-    request = requests.cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction, axis=axis)
+    if weight is not None:
+        stream, weight = shaped(stream, weight)
+    request = requests.cross_entropy(
+        x, target, ignore_index=ignore_index, reduction=reduction, axis=axis, weight=weight,
+        all_weights=lambda: _sum_of_weights(weight, like=x, stream=stream, allocator=allocator),
+        label_smoothing=label_smoothing, stats=return_stats,
+    )  # fmt: skip
     first = out if reduction == "none" else None
     found = _apply(request, x, out=first, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
     if reduction == "none":

@@ -6,16 +6,19 @@ respect to weights and biases, terms are written and summed along the columns in
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from lowlevel_reduce import tree
-from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.arguments import not_masked
+from lowlevel_reduce.arrays.device_array import ArrayView
 from lowlevel_reduce.calls.reduce import reduce
-from lowlevel_reduce.rowops import meaning
-from lowlevel_reduce.rowops.call import row_operation
-from lowlevel_reduce.rowops.exponentials import cross_entropy_gradient_of, softmax_gradient_of
+from lowlevel_reduce.calls.threads import here
+from lowlevel_reduce.rowops import meaning, requests
+from lowlevel_reduce.rowops.call import apply, row_operation
+from lowlevel_reduce.rowops.exponentials import softmax_gradient_of
 from lowlevel_reduce.rowops.norms import layer_norm_gradient_of, rms_norm_gradient_of
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.requests import IGNORE_INDEX, name_of, positive
@@ -23,6 +26,7 @@ from lowlevel_reduce.rowops.shaped import shaped
 
 __all__ = [
     "cross_entropy_backward",
+    "group_norm_backward",
     "layer_norm_backward",
     "log_softmax_backward",
     "rms_norm_backward",
@@ -62,21 +66,109 @@ def cross_entropy_backward(
     dloss: Any,
     x: Any,
     target: Any,
-    lse: Any,
+    lse: Any = None,
     *,
+    largest: Any = None,
+    rest: Any = None,
     axis: int = -1,
     ignore_index: int = IGNORE_INDEX,
+    weight: Any = None,
+    label_smoothing: float = 0.0,
     host: bool = False,
     **options: Any,
 ) -> Any:
-    """Return ``(exp(x - lse) - onehot(target)) * dloss``, the gradient with respect to the logits.
+    """Return ``(softmax(x) - onehot(target)) * dloss``, the gradient with respect to the logits.
 
-    `dloss` and `lse` have one element for each row: the gradient with respect to its loss, and what `cross_entropy`
-    with ``reduction="none"`` returned.
+    Parameters
+    ----------
+    dloss : array
+        The gradient with respect to each row's loss; a mean's is that of the mean over what counts in it.
+    target, ignore_index, weight, label_smoothing
+        As for `cross_entropy`.
+    largest, rest : array
+        What `cross_entropy` with ``return_stats=True`` returned: the probabilities have the digits of `softmax`, and
+        that at a target that is the row's largest element is taken from 1 without loss.
+    lse : array
+        In their place, what it returned without: rounded, by which probabilities are off by its magnitude times 2^-24
+        relative, of float32.
+    axis, host, **options
+        As for `softmax_backward`.
     """
-    given = {"target": target, "lse": lse, "dloss": dloss}
-    ignore = integer(ignore_index, "ignore_index is an integer")
-    return _run(cross_entropy_gradient_of(), x, host, axis=axis, **given, ignore=ignore, **options)
+    if host:
+        x, weight = _on_host(x), None if weight is None else _on_host(weight)
+    else:
+        options["stream"], x, weight = shaped(options.get("stream"), x, weight)
+    request = requests.cross_entropy_gradient(
+        x, target, lse=lse, largest=largest, rest=rest, dloss=dloss, ignore_index=ignore_index, axis=axis,
+        weight=weight, all_weights=lambda: sum_of_weights(weight, host=host, like=x, **options),
+        label_smoothing=label_smoothing,
+    )  # fmt: skip
+    return _run(request.operation, x, host, axis=axis, **request.given, **options)
+
+
+def sum_of_weights(weight: Any, *, like: Any, host: bool = False, **options: Any) -> Any:
+    """Return the sum of the classes' weights as an array of one number, of the type in which rows of `like` compute."""
+    dtype = "float64" if name_of(like.dtype) == "float64" else "float32"
+    if host:
+        return tree.reduce(np.asarray(weight), "sum", dtype=dtype, axis=0, keepdims=True)
+    where = here().stream_of(options.get("stream"), like)  # the rows' stream, which the weights may not have
+    return reduce(weight, "sum", dtype=dtype, axis=0, keepdims=True, stream=where, allocator=options.get("allocator"))
+
+
+def group_norm_backward(
+    dy: Any,
+    x: Any,
+    mean: Any,
+    rstd: Any,
+    num_groups: int,
+    weight: Any = None,
+    *,
+    bias: bool = False,
+    host: bool = False,
+    **options: Any,
+) -> tuple[Any, Any, Any]:
+    """Return the gradients with respect to `x`, to `weight` (None without one), and to the bias if there is a `bias`.
+
+    `mean` and `rstd` are what `group_norm` returned with ``return_stats=True``. Those of weights and biases are sums
+    over each channel of a sample, then over the samples; the bias's is of the weight's type, or of that of `dy`.
+    """
+    if host:
+        x, dy, mean, rstd = map(_on_host, (x, dy, mean, rstd))
+        weight = None if weight is None else _on_host(weight)
+    else:
+        options["stream"], x, dy, mean, rstd, weight = shaped(options.get("stream"), x, dy, mean, rstd, weight)
+    of_rows, of_channels = requests.group_norm_gradient(x, dy, num_groups, weight, mean, rstd)
+    dx = _in_groups(of_rows, x, host, options)
+    if weight is None and not bias:
+        return dx, None, None
+    of_channels.given.update(means=_flat(mean), rstds=_flat(rstd))
+    own = {key: value for key, value in options.items() if key != "out"}
+    found = _in_groups(of_channels, x, host, own)
+    call = _Call(-1, host, own)
+    like = dy if weight is None else weight
+    dweight = None if weight is None else call.summed(found.dweight, like, found.dweight)
+    return dx, dweight, call.summed(found.dbias, like, found.dbias) if bias else None
+
+
+def _on_host(array: Any) -> Any:
+    return np.asarray(not_masked(array))
+
+
+def _flat(array: Any) -> Any:
+    """Return an array that is contiguous, which the gradient of the rows has asked for, as one axis."""
+    if isinstance(array, ArrayView):
+        return array._replace(shape=(math.prod(array.shape),), strides_bytes=None)
+    return array.reshape(-1)
+
+
+def _in_groups(request: requests.Request, x: Any, host: bool, options: dict[str, Any]) -> Any:
+    """Do what is requested with rows that are groups of channels."""
+    if not host:
+        return apply(request.operation, x, request.given, second=request.second, groups=request.groups, **options)
+    shape = (x.shape[0], request.groups, math.prod(x.shape[1:]) // (request.groups or 1))
+    rows, second = x.reshape(shape), request.second.reshape(shape)
+    found = meaning.row_operation(request.operation, rows, second=second, **request.given)
+    return found.reshape(x.shape) if request.operation.write else found
 
 
 def rms_norm_backward(

@@ -15,13 +15,14 @@ import numpy as np
 from lowlevel_reduce import tree
 from lowlevel_reduce.arguments import not_masked
 from lowlevel_reduce.rowops import gradients, requests
-from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
+from lowlevel_reduce.rowops.losses import MEAN_OF_LOSSES
 from lowlevel_reduce.rowops.meaning import row_operation
 
 __all__ = [
     "cross_entropy",
     "cross_entropy_backward",
     "group_norm",
+    "group_norm_backward",
     "layer_norm",
     "layer_norm_backward",
     "log_prob",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 cross_entropy_backward = functools.partial(gradients.cross_entropy_backward, host=True)
+group_norm_backward = functools.partial(gradients.group_norm_backward, host=True)
 layer_norm_backward = functools.partial(gradients.layer_norm_backward, host=True)
 log_softmax_backward = functools.partial(gradients.log_softmax_backward, host=True)
 rms_norm_backward = functools.partial(gradients.rms_norm_backward, host=True)
@@ -50,7 +52,8 @@ def _array(x: Any) -> Any:
 def _evaluate(request: requests.Request, x: Any) -> Any:
     if request.groups is not None:
         rows = x.reshape(x.shape[0], request.groups, math.prod(x.shape[1:]) // request.groups)
-        return row_operation(request.operation, rows, dtype=request.dtype, **request.given).reshape(x.shape)
+        found: Any = row_operation(request.operation, rows, dtype=request.dtype, **request.given)
+        return found._replace(out=found.out.reshape(x.shape)) if request.operation.keep else found.reshape(x.shape)
     if request.block is None:
         return row_operation(
             request.operation, x, axis=request.axis, second=request.second, dtype=request.dtype, **request.given
@@ -131,11 +134,18 @@ def layer_norm(
 
 
 def group_norm(
-    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, dtype: Any = None
+    x: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    return_stats: bool = False,
+    dtype: Any = None,
 ) -> Any:
     """Return groups of channels of mean 0 and variance 1, scaled and shifted, as `lowlevel_reduce.group_norm`."""
     x, weight, bias = (None if each is None else _array(each) for each in (x, weight, bias))
-    return _evaluate(requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype), x)
+    return _evaluate(requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype, keeps=return_stats), x)
 
 
 def normalize(x: Any, p: float = 2.0, axis: int = -1, eps: float = 1e-12, *, dtype: Any = None) -> Any:
@@ -162,13 +172,20 @@ def cross_entropy(
     x: Any,
     target: Any,
     *,
+    weight: Any = None,
     axis: int = -1,
     ignore_index: int = requests.IGNORE_INDEX,
     reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    return_stats: bool = False,
 ) -> Any:
     """Return the loss of rows of logits, as `lowlevel_reduce.cross_entropy`."""
-    x = _array(x)
-    request = requests.cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction, axis=axis)
+    x, weight = _array(x), None if weight is None else _array(weight)
+    request = requests.cross_entropy(
+        x, target, ignore_index=ignore_index, reduction=reduction, axis=axis, weight=weight,
+        all_weights=lambda: gradients.sum_of_weights(weight, like=x, host=True), label_smoothing=label_smoothing,
+        stats=return_stats,
+    )  # fmt: skip
     found = _evaluate(request, x)
     if reduction == "none":
         return found

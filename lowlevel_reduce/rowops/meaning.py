@@ -187,6 +187,8 @@ class _Rows:
         for scalar in operation.scalars:
             kind = self.number.type if scalar.kind == "number" else np.int64
             setattr(v, scalar.name, kind(inputs[scalar.name]))
+        for name, value in meaning.before(v).items():
+            setattr(v, name, self._number_of_rows(value))
         v.x, v.y = x.astype(self.number), None if y is None else y.astype(self.number)
         self.x, self.y = x, y
         if meaning.merge is not None:
@@ -196,6 +198,10 @@ class _Rows:
         v.length = np.clip(np.broadcast_to(np.asarray(length, np.int64), (self.count, 1)), 0, self.n)
         v.at = self._at
         self.v = v
+
+    def _number_of_rows(self, value: Any) -> Array:
+        whole: Array = np.broadcast_to(np.asarray(value), (self.count, 1)).astype(self.number)
+        return whole
 
     def _at(self, k: Any) -> Array:
         k = np.broadcast_to(np.asarray(k), (self.count, 1)).astype(np.int64)
@@ -214,7 +220,7 @@ class _Rows:
             for name, result in zip(each.results, found, strict=True):
                 setattr(v, name, result.astype(own)[:, None])
         for name, value in self.meaning.row(v).items():
-            setattr(v, name, np.broadcast_to(np.asarray(value), (self.count, 1)).astype(self.number))
+            setattr(v, name, self._number_of_rows(value))
         values = self.meaning.write(v)
         found_outputs = {}
         for name, type_ in zip(self.operation.write, self.types.outputs, strict=True):
@@ -251,7 +257,7 @@ class _Rows:
             own.y = None if v.y is None else v.y[chosen][:, index]
             for each in self.operation.columns:
                 setattr(own, each, getattr(v, each)[:, index])
-            for each in (*self.operation.rows, "row", "length"):
+            for each in (*self.operation.rows, *self.operation.before, "row", "length"):
                 setattr(own, each, getattr(v, each)[chosen])
             values = np.broadcast_to(np.asarray(terms(own), self.number), items.x.shape)
             return operator.map(items.where(x=values, y=None), types._replace(element=within))

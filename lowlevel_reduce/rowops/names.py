@@ -7,7 +7,7 @@ from lowlevel_reduce.operators.quoting import body_of, uses
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.types import RowTypes, result_type
 
-__all__ = ["FUNCTION", "Names", "column_of", "function_of", "table_of"]
+__all__ = ["FUNCTION", "Names", "column_of", "function_of", "table_of", "table_value"]
 
 FUNCTION = "static __device__ __forceinline__"
 """How a function of the generated struct begins."""
@@ -25,7 +25,8 @@ class Names:
     def __init__(self, operation: RowOperation, types: RowTypes) -> None:
         scalars = {each.name: types.number if each.kind == "number" else "int64" for each in operation.scalars}
         rows = dict(zip(operation.rows, map(_wide, types.rows), strict=True))
-        self.given = {**rows, **scalars, "n": "int64", "row": "int64"}
+        self.before = dict.fromkeys(operation.before, types.number)
+        self.given = {**rows, **scalars, "n": "int64", "row": "int64", **self.before}
         self.results = {
             name: result_type(own, types.number)
             for each, own in zip(operation.reductions, types.reductions, strict=True)
@@ -37,6 +38,8 @@ class Names:
             name: f"Table<{c_name(own)}, {types.number}>"
             for name, own in zip(operation.tables, types.tables, strict=True)
         }
+        texts = [each.terms for each in operation.reductions if each.terms is not None]
+        self.tables_of_terms = [name for name in self.tables if any(uses(text, name) for text in texts)]
         self.elements = {"x": types.number, "i": "int64", **({"y": types.number} if operation.second else {})}
 
 
@@ -70,7 +73,12 @@ def column_of(operation: RowOperation, types: RowTypes, name: str) -> str:
 
 def table_of(operation: RowOperation, names: Names, name: str, problem: str, suffix: str = "") -> str:
     """Return the declaration of a table as a variable."""
+    return f"const {names.tables[name]} {name}{suffix}{table_value(operation, names, name, problem)};"
+
+
+def table_value(operation: RowOperation, names: Names, name: str, problem: str) -> str:
+    """Return what a table is made of, in braces."""
     k, type_ = operation.tables.index(name), names.tables[name]
     address = f"{problem}.addresses[{operation.inputs - len(operation.tables) + k}]"
     pointer = f"reinterpret_cast<decltype({type_}::elements)>({address})"
-    return f"const {type_} {name}{suffix}{{{pointer}, {problem}.table_elements[{k}]}};"
+    return f"{{{pointer}, {problem}.table_elements[{k}]}}"

@@ -12,7 +12,9 @@ from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
 
 __all__ = [
     "divisor_words",
+    "group_norm_gradient_of",
     "group_norm_of",
+    "group_norm_sums_of",
     "layer_norm_gradient_of",
     "layer_norm_of",
     "normalize_of",
@@ -36,6 +38,10 @@ def _columns(*, weight: bool, bias: bool) -> tuple[str, ...]:
 
 def _rstd_of_variance(v: SimpleNamespace) -> dict[str, Any]:
     return {"rstd": v.number(1) / np.sqrt(v.variance + v.eps)}
+
+
+def _means_of_gradients(v: SimpleNamespace) -> dict[str, Any]:
+    return {"mean_gradient": v.gradients / v.number(v.n), "mean_product": v.product / v.number(v.n)}
 
 
 def _rstd_of_squares(v: SimpleNamespace) -> Any:
@@ -149,41 +155,101 @@ def layer_norm_gradient_of(*, weight: bool, terms: bool) -> RowOperation:
         rows=("mean", "rstd"),
         numpy=RowMeaning(
             terms={"gradients": of, "product": lambda v: of(v) * normal(v)},
-            row=lambda v: {
-                "mean_gradient": v.gradients / v.number(v.n),
-                "mean_product": v.product / v.number(v.n),
-            },
+            row=_means_of_gradients,
             write=write,
         ),
     )
 
 
+# Row r is group r % groups; it has `channels` channels, and its element i is of channel i / size of these, a division
+# by what `divisor_words` returns.
+_CHANNEL = "[row % groups * channels + int64(uint64(i) * uint64(word) >> shift)]"
+_CHANNELS = ("groups: int64", "channels: int64", "word: int64", "shift: int64")
+
+
+def _channel(v: SimpleNamespace) -> Any:
+    return v.row % v.groups * v.channels + (v.i * v.word >> v.shift)
+
+
 @functools.cache
-def group_norm_of(*, weight: bool, bias: bool) -> RowOperation:
+def group_norm_of(*, weight: bool, bias: bool, keeps: bool = False) -> RowOperation:
     """Return ``(x - mean) * rstd * weight[c] + bias[c]`` of a group of channels, which lie one behind the other.
 
-    Row r is group ``r % groups``; it has `channels` channels, and its element i is of channel ``i / size`` of these, a
-    division by what `divisor_words` returns.
+    With `keeps`, each group's mean and rstd.
     """
-    channel = "[row % groups * channels + int64(uint64(i) * uint64(word) >> shift)]"
-    counts = ("groups: int64", "channels: int64", "word: int64", "shift: int64") if weight or bias else ()
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
         out = (v.x - v.mean) * v.rstd
         if weight or bias:
-            own = v.row % v.groups * v.channels + (v.i * v.word >> v.shift)
+            own = _channel(v)
             out = out * v.weight[own] if weight else out
             out = out + v.bias[own] if bias else out
-        return {"out": out}
+        return {"out": out, "mean": v.mean, "rstd": v.rstd}
 
     return RowOperation(
         "group_norm",
         reduce={"mean, variance": "mean_var"},
         row={"rstd": "1 / square_root(variance + eps)"},
-        write={"out": _affine("(x - mean) * rstd", weight=weight, bias=bias, at=channel)},
+        write={"out": _affine("(x - mean) * rstd", weight=weight, bias=bias, at=_CHANNEL)},
+        keep={"mean": "mean", "rstd": "rstd"} if keeps else {},
         tables=_columns(weight=weight, bias=bias),
-        parameters=("eps", *counts),
+        parameters=("eps", *(_CHANNELS if weight or bias else ())),
         numpy=RowMeaning(row=_rstd_of_variance, write=write),
+    )
+
+
+@functools.cache
+def group_norm_gradient_of() -> RowOperation:
+    """Return the gradient of a group with respect to `x`, from the gradient `y` of the output, mean and rstd.
+
+    Without weights it is that of `layer_norm_gradient_of`.
+    """
+    scaled = f"y * weight{_CHANNEL}"
+
+    def of(v: SimpleNamespace) -> Any:
+        return v.y * v.weight[_channel(v)]
+
+    def normal(v: SimpleNamespace) -> Any:
+        return (v.x - v.mean) * v.rstd
+
+    return RowOperation(
+        "group_norm_gradient",
+        second=True,
+        reduce={"gradients": ("sum", scaled), "product": ("sum", f"{scaled} * ((x - mean) * rstd)")},
+        row={"mean_gradient": "gradients / Number(n)", "mean_product": "product / Number(n)"},
+        write={"dx": f"(({scaled} - mean_gradient) - (x - mean) * rstd * mean_product) * rstd"},
+        rows=("mean", "rstd"),
+        tables=("weight",),
+        parameters=_CHANNELS,
+        numpy=RowMeaning(
+            terms={"gradients": of, "product": lambda v: of(v) * normal(v)},
+            row=_means_of_gradients,
+            write=lambda v: {"dx": ((of(v) - v.mean_gradient) - normal(v) * v.mean_product) * v.rstd},
+        ),
+    )
+
+
+@functools.cache
+def group_norm_sums_of() -> RowOperation:
+    """Return, for rows that are channels, the sums of which the gradients of their weights and biases are made.
+
+    A sample's channel c is of its group ``c / channels``; `means` and `rstds` have one element for each group of each
+    sample.
+    """
+    group = "[row / channels]"
+    return RowOperation(
+        "group_norm_sums",
+        second=True,
+        before={"mean": f"means{group}", "rstd": f"rstds{group}"},
+        reduce={"gradients": ("sum", "y"), "products": ("sum", "y * ((x - mean) * rstd)")},
+        keep={"dweight": "products", "dbias": "gradients"},
+        tables=("means", "rstds"),
+        parameters=("channels: int64",),
+        numpy=RowMeaning(
+            before=lambda v: {"mean": v.means[v.row // v.channels], "rstd": v.rstds[v.row // v.channels]},
+            terms={"gradients": lambda v: v.y, "products": lambda v: v.y * ((v.x - v.mean) * v.rstd)},
+            write=lambda v: {"dweight": v.products, "dbias": v.gradients},
+        ),
     )
 
 

@@ -60,6 +60,8 @@ class RowMeaning:
         Returns a dictionary of all outputs and of what is kept.
     row : callable, optional
         Returns a dictionary of the values of a row, in the order in which the operation lists them.
+    before : callable, optional
+        The same for those that are made before its reductions.
     terms : mapping of callables, optional
         For each reduction of terms, by its first result, the terms.
     merge : callable, optional
@@ -73,6 +75,7 @@ class RowMeaning:
     terms: Mapping[str, Callable[[SimpleNamespace], Array]] = field(default_factory=dict)
     merge: Callable[[SimpleNamespace], Array] | None = None
     length: Callable[[SimpleNamespace], Any] | None = None
+    before: Callable[[SimpleNamespace], Mapping[str, Array]] = lambda v: {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +96,8 @@ class RowOperation:
         An identifier.
     reduce : mapping
         From names of results, ``"s"`` or ``"largest, total"``, to the operator: a name, an `Operator`, or a pair of one
-        and a text of *terms* that it reduces in place of the elements; terms may use `x`, `y`, `i` and columns. Results
-        are numbers, rounded once, or integers where the operator gives those. At most three reductions.
+        and a text of *terms* that it reduces in place of the elements; terms may use `x`, `y`, `i`, columns and
+        tables. Results are numbers, rounded once, or integers where the operator gives those. At most three reductions.
     row : mapping
         Values that are computed once a row, in order, each a number. They may use the results, each other, and
         ``at(k)``, the row's element number k as a number, NaN where there is none.
@@ -113,8 +116,8 @@ class RowOperation:
         Arrays of n elements, one for each column; arrays of one element a row (``"k: int64"``: of integers, of any
         integer type); scalars (``"k: int64"`` is a whole one).
     tables : tuple of str
-        Arrays of one axis of any length, into which `row`, `write` and `keep` look: ``weight[k]`` is element k as a
-        number, NaN where there is none.
+        Arrays of one axis of any length, into which `row`, `write`, `keep`, `before` and terms look: ``weight[k]`` is
+        element k as a number, NaN where there is none.
     length : str, optional
         How many elements of a row there are; the others are neither read nor reduced, and `fill` is written.
     fill : mapping
@@ -123,6 +126,9 @@ class RowOperation:
         CUDA C++ that precedes the operation, such as functions.
     numpy : RowMeaning, optional
         What it means in NumPy.
+    before : mapping
+        Values of a row, each a number, in order, that are made before its reductions, of row inputs, parameters, tables
+        and each other: all other texts may use them, terms too.
 
     Raises
     ------
@@ -149,13 +155,14 @@ class RowOperation:
     fill: Mapping[str, str] = field(default_factory=dict)
     preamble: str = ""
     numpy: RowMeaning | None = None
+    before: Mapping[str, str] = field(default_factory=dict)
     reductions: tuple[RowReduction, ...] = field(default=(), init=False, repr=False)
     scalars: tuple[Parameter, ...] = field(default=(), init=False, repr=False)
     output_types: Mapping[str, str | None] = field(default_factory=dict, init=False, repr=False)
     whole_rows: frozenset[str] = field(default=frozenset(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for what in ("reduce", "row", "write", "keep", "fill"):
+        for what in ("reduce", "row", "write", "keep", "fill", "before"):
             if not isinstance(getattr(self, what), Mapping):
                 raise TypeError(f"a RowOperation's {what} is a mapping, not {shown(getattr(self, what))}")
         for what in ("columns", "rows", "parameters", "tables"):
@@ -203,7 +210,7 @@ class RowOperation:
         return tuple(name for each in self.reductions for name in each.results)
 
     def _texts(self) -> dict[str, str]:
-        groups = {"row": self.row, "write": self.write, "keep": self.keep, "fill": self.fill}
+        groups = {"before": self.before, "row": self.row, "write": self.write, "keep": self.keep, "fill": self.fill}
         texts = {f"{what} {name}": text for what, group in groups.items() for name, text in group.items()}
         terms = {f"terms of {each.results[0]}": each.terms for each in self.reductions if each.terms is not None}
         single = {"merge": self.merge, "length": self.length}
@@ -220,7 +227,7 @@ class RowOperation:
 
     def _check_names(self) -> None:
         given = [*self.columns, *self.rows, *self.tables, *(each.name for each in self.scalars)]
-        names = [*self.result_names, *self.row, *given]
+        names = [*self.result_names, *self.before, *self.row, *given]
         for name in (self.name, *names, *self.write, *self.keep):
             if (
                 not isinstance(name, str)
@@ -253,7 +260,7 @@ class RowOperation:
                 )
         if not self.second:
             for what, text in self._texts().items():
-                if not what.startswith(("keep", "row", "length")) and uses(text, "y"):
+                if not what.startswith(("before", "keep", "row", "length")) and uses(text, "y"):
                     raise ValueError(f"{what} of the row operation {self.name!r} uses y: that needs second=True")
 
 

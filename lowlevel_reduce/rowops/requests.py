@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lowlevel_reduce.arguments import integer, real, shown
 from lowlevel_reduce.errors import UnsupportedError
-from lowlevel_reduce.rowops import exponentials, norms, quantisation
+from lowlevel_reduce.rowops import exponentials, losses, norms, quantisation
 from lowlevel_reduce.rowops.operation import RowOperation, axis_of
 
 __all__ = [
     "IGNORE_INDEX",
+    "PROBABILITIES",
     "Request",
+    "channel_words",
     "cross_entropy",
+    "cross_entropy_gradient",
     "group_norm",
+    "group_norm_gradient",
     "layer_norm",
     "log_prob",
     "name_of",
@@ -26,6 +30,9 @@ __all__ = [
     "rms_norm",
     "softmax",
 ]
+
+PROBABILITIES = "targets are indices of classes, not probabilities: those give -(target * log_softmax(x)).sum(-1)"
+"""What is said of targets that torch would take as probabilities."""
 
 IGNORE_INDEX = -100
 """The target of rows whose loss does not count, by default: torch's."""
@@ -91,19 +98,84 @@ def softmax(
     return Request(operation, given, dtype=_dtype("out", dtype), axis=axis)
 
 
-def cross_entropy(x: Any, target: Any, *, ignore_index: int, reduction: str, axis: int = -1) -> Request:
-    """Return the request of `lowlevel_reduce.cross_entropy`, for each row's loss."""
+def cross_entropy(
+    x: Any,
+    target: Any,
+    *,
+    ignore_index: int,
+    reduction: str,
+    axis: int = -1,
+    weight: Any = None,
+    all_weights: Callable[[], Any] = lambda: None,
+    label_smoothing: float = 0.0,
+    stats: bool = False,
+) -> Request:
+    """Return the request of `lowlevel_reduce.cross_entropy`, for each row's loss; `all_weights` makes their sum."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction is "mean", "sum" or "none", not {shown(reduction)}')
-    _shape(x, axis)
+    if _switch(stats, "return_stats") and reduction != "none":
+        raise ValueError('return_stats goes with reduction="none"')
+    given, options = _classes(x, axis, target, ignore_index, weight, all_weights, label_smoothing)
+    operation = losses.cross_entropy_of(counts=reduction == "mean", stats=stats, **options)
+    return Request(operation, given, axis=axis)
+
+
+def cross_entropy_gradient(
+    x: Any,
+    target: Any,
+    *,
+    lse: Any,
+    largest: Any,
+    rest: Any,
+    dloss: Any,
+    ignore_index: int,
+    axis: int = -1,
+    weight: Any = None,
+    all_weights: Callable[[], Any] = lambda: None,
+    label_smoothing: float = 0.0,
+) -> Request:
+    """Return the request of `lowlevel_reduce.cross_entropy_backward`: of the log-sum-exp, or of what it is made of."""
+    known = largest is not None and rest is not None
+    if (largest is None) != (rest is None) or (lse is None) != known:
+        raise TypeError("the gradient of a loss is made of lse, or of largest and rest")
+    given, options = _classes(x, axis, target, ignore_index, weight, all_weights, label_smoothing)
+    given |= {"largest": largest if known else lse, "rest": rest if known else lse, "dloss": dloss, "known": int(known)}
+    return Request(losses.cross_entropy_gradient_of(**options), given, axis=axis)
+
+
+def _classes(
+    x: Any, axis: int, target: Any, ignore_index: int, weight: Any, all_weights: Callable[[], Any], smoothing: float
+) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Return what a loss and its gradient are given by their arguments, and of which operation they are."""
+    classes = _shape(x, axis)[-1:]
+    _refuse_probabilities(x, target)
     given = {"target": target, "ignore": integer(ignore_index, "ignore_index is an integer")}
-    return Request(exponentials.cross_entropy_of(counts=reduction == "mean"), given, axis=axis)
+    smoothing = not_negative(smoothing, "label_smoothing")
+    if smoothing > 1:
+        raise ValueError(f"label_smoothing is between 0 and 1, not {shown(smoothing)}")
+    options = {"weight": weight is not None, "smooth": smoothing > 0}
+    if smoothing:
+        given["smoothing"] = smoothing
+    if weight is not None:
+        if _shape(weight, _LAST) != classes:
+            raise ValueError(f"weight has shape {_shape(weight, _LAST)}, not {classes}")
+        given["weights"] = weight
+        if smoothing:
+            given |= {"weight": weight, "all": all_weights()}
+    return given, options
+
+
+def _refuse_probabilities(x: Any, target: Any) -> None:
+    """Refuse targets of the logits' shape and of floats, as torch takes them."""
+    shape, dtype = getattr(target, "shape", None), getattr(target, "dtype", None)
+    if shape is not None and tuple(shape) == tuple(x.shape) and name_of(dtype) in _EPSILONS:
+        raise UnsupportedError(PROBABILITIES)
 
 
 def log_prob(x: Any, target: Any, *, scale: float, axis: int = -1) -> Request:
     """Return the request of `lowlevel_reduce.log_prob`."""
     _shape(x, axis)
-    return Request(exponentials.log_prob_of(), {"target": target, "scale": positive(scale, "scale")}, axis=axis)
+    return Request(losses.log_prob_of(), {"target": target, "scale": positive(scale, "scale")}, axis=axis)
 
 
 def rms_norm(
@@ -129,10 +201,14 @@ def layer_norm(x: Any, weight: Any, bias: Any, eps: float, *, keeps: bool, dtype
     return Request(operation, given, dtype=_dtype("out", dtype), axis=axis)
 
 
-def group_norm(x: Any, num_groups: int, weight: Any, bias: Any, eps: float, *, dtype: Any) -> Request:
+def group_norm(
+    x: Any, num_groups: int, weight: Any, bias: Any, eps: float, *, dtype: Any, keeps: bool = False
+) -> Request:
     """Return the request of `lowlevel_reduce.group_norm`."""
     groups, channels, inner = _channels(x, num_groups)
-    operation = norms.group_norm_of(weight=weight is not None, bias=bias is not None)
+    operation = norms.group_norm_of(
+        weight=weight is not None, bias=bias is not None, keeps=_switch(keeps, "return_stats")
+    )
     arrays = {"weight": weight, "bias": bias}
     given: dict[str, Any] = {"eps": not_negative(eps, "eps")}
     for name, each in arrays.items():
@@ -142,9 +218,31 @@ def group_norm(x: Any, num_groups: int, weight: Any, bias: Any, eps: float, *, d
             raise ValueError(f"{name} has shape {_shape(each, -1)}, not {(channels,)}")
         given[name] = each
     if weight is not None or bias is not None:
-        word, shift = norms.divisor_words(max(inner, 1))
-        given |= {"groups": groups, "channels": channels // groups, "word": word, "shift": shift}
+        given |= channel_words(groups, channels, inner)
     return Request(operation, given, dtype=_dtype("out", dtype), groups=groups)
+
+
+def group_norm_gradient(x: Any, dy: Any, num_groups: int, weight: Any, mean: Any, rstd: Any) -> tuple[Request, Request]:
+    """Return the requests of `lowlevel_reduce.group_norm_backward`: the rows' gradient, and the channels' sums."""
+    groups, channels, inner = _channels(x, num_groups)
+    if not channels:
+        raise ValueError("without channels there is no gradient of a group_norm")
+    given = {"mean": mean, "rstd": rstd}
+    if weight is None:
+        of_rows = Request(norms.layer_norm_gradient_of(weight=False, terms=False), given, second=dy, groups=groups)
+    else:
+        if _shape(weight, _LAST) != (channels,):
+            raise ValueError(f"weight has shape {_shape(weight, _LAST)}, not {(channels,)}")
+        given |= {"weight": weight, **channel_words(groups, channels, inner)}
+        of_rows = Request(norms.group_norm_gradient_of(), given, second=dy, groups=groups)
+    sums = {"means": mean, "rstds": rstd, "channels": channels // groups}
+    return of_rows, Request(norms.group_norm_sums_of(), sums, second=dy, groups=channels)
+
+
+def channel_words(groups: int, channels: int, inner: int) -> dict[str, int]:
+    """Return the parameters by which an element of a group is of a channel, each of which has `inner` elements."""
+    word, shift = norms.divisor_words(max(inner, 1))
+    return {"groups": groups, "channels": channels // groups, "word": word, "shift": shift}
 
 
 def _channels(x: Any, num_groups: int) -> tuple[int, int, int]:

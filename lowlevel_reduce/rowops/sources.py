@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lowlevel_reduce.dtypes import c_name, element_type
 from lowlevel_reduce.operators import Types
 from lowlevel_reduce.operators.quoting import quoted, uses
-from lowlevel_reduce.rowops.names import FUNCTION, Names, column_of, function_of, table_of
+from lowlevel_reduce.rowops.names import FUNCTION, Names, column_of, function_of, table_of, table_value
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.types import RowTypes, accumulator_bytes
 from lowlevel_reduce.strategy.stubs import KernelSource
@@ -84,7 +84,7 @@ def _struct(operation: RowOperation, types: RowTypes) -> str:
         terms,
         "struct RowOf_ {\n",
         _constants(operation, types),
-        _given_function(operation, types, names),
+        *_given_function(operation, types, names, where),
         _length(operation, names, where),
         _merge(operation, types, names, where),
         _beside(operation, types),
@@ -95,7 +95,8 @@ def _struct(operation: RowOperation, types: RowTypes) -> str:
 
 
 def _given(names: Names) -> str:
-    members = "".join(f"{type_} {name}; " for name, type_ in names.given.items())
+    every = {**names.given, **{name: names.tables[name] for name in names.tables_of_terms}}
+    members = "".join(f"{type_} {name}; " for name, type_ in every.items())
     return f"struct Given_ {{ {members}}};\n"
 
 
@@ -157,8 +158,8 @@ def _terms(operation: RowOperation, types: RowTypes, names: Names, where: str) -
     for k, text in texts.items():
         sources = {"x": "number(item.x)", "i": "int64(item.index)"}
         sources.update({name: f"Number(number(item.y.{name}))" for name in held})
-        sources.update({name: f"given.{name}" for name in names.given})
-        known = {**names.elements, **names.columns, **names.given}
+        sources.update({name: f"given.{name}" for name in (*names.given, *names.tables_of_terms)})
+        known = {**names.elements, **names.columns, **names.given, **names.tables}
         function, used = function_of("term_", text, f"terms of {operation.reductions[k].results[0]} {where}", known)
         arguments = ", ".join(sources[name] for name in used)
         found += (
@@ -181,7 +182,8 @@ def _column_type(operation: RowOperation, types: RowTypes, name: str) -> str:
     return types.element.name if name == "y" else types.columns[operation.columns.index(name)]
 
 
-def _given_function(operation: RowOperation, types: RowTypes, names: Names) -> str:
+def _given_function(operation: RowOperation, types: RowTypes, names: Names, where: str) -> list[str]:
+    """Return the functions of what a row is given; last, the one that fills it."""
     first = operation.arrays + len(operation.columns)
     lines = [
         f"given.{name} = {names.given[name]}(number(reinterpret_cast<const {c_name(dtype)}*>"
@@ -192,9 +194,21 @@ def _given_function(operation: RowOperation, types: RowTypes, names: Names) -> s
         f"given.{each.name} = {names.given[each.name]}(problem.parameters[{k}]);"
         for k, each in enumerate(operation.scalars)
     ]
-    lines += ["given.n = int64(problem.length);", "given.row = int64(number_);", "return given;"]
+    lines += ["given.n = int64(problem.length);", "given.row = int64(number_);"]
+    lines += [
+        f"given.{name} = {names.tables[name]}{table_value(operation, names, name, 'problem')};"
+        for name in names.tables_of_terms
+    ]
+    functions = []
+    for name, text in operation.before.items():
+        function, used = function_of(f"before_{name}_", text, f"before {name} {where}", {**names.given, **names.tables})
+        functions.append(function)
+        made = {each: f"{names.tables[each]}{table_value(operation, names, each, 'problem')}" for each in names.tables}
+        arguments = ", ".join(made.get(each, f"given.{each}") for each in used)
+        lines.append(f"given.{name} = Number(before_{name}_({arguments}));")
+    lines.append("return given;")
     head = f"template <class P> {FUNCTION} Given given(const P& problem, uint64 number_)"
-    return f"{head}\n{{\nGiven given; " + "\n".join(lines) + "\n}\n"
+    return [*functions, f"{head}\n{{\nGiven given; " + "\n".join(lines) + "\n}\n"]
 
 
 def _length(operation: RowOperation, names: Names, where: str) -> str:

@@ -17,7 +17,8 @@ from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.operators.exponentials import SOFTMAX_REST
 from lowlevel_reduce.parts import distributed
 from lowlevel_reduce.rowops.call import row_operation
-from lowlevel_reduce.rowops.exponentials import LOSS, LSE, softmax_with_stats_of
+from lowlevel_reduce.rowops.exponentials import softmax_with_stats_of
+from lowlevel_reduce.rowops.losses import LOSS, LSE
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.requests import IGNORE_INDEX, name_of
 

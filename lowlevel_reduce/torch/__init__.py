@@ -7,7 +7,9 @@ traces them; and `batch_invariant`, which puts them in the place of torch's own.
 from __future__ import annotations
 
 from lowlevel_reduce.torch.invariant import batch_invariant
-from lowlevel_reduce.torch.operators import cross_entropy, layer_norm, log_softmax, rms_norm, softmax
+from lowlevel_reduce.torch.operators import cross_entropy, group_norm, layer_norm, log_softmax, rms_norm, softmax
 from lowlevel_reduce.torch.reductions import mean, sum
 
-__all__ = ["batch_invariant", "cross_entropy", "layer_norm", "log_softmax", "mean", "rms_norm", "softmax", "sum"]
+__all__ = [
+    "batch_invariant", "cross_entropy", "group_norm", "layer_norm", "log_softmax", "mean", "rms_norm", "softmax", "sum",
+]  # fmt: skip

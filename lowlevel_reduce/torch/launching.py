@@ -46,7 +46,7 @@ def run(
     x, second : Tensor
         The rows. On a GPU it runs in torch's current stream, and outputs come from torch's allocator.
     beside : dict
-        Columns and row inputs, by name.
+        Columns, row inputs and tables, by name, in that order.
     dtypes : dict
         Types of outputs, in place of the operation's own.
     **parameters
@@ -152,6 +152,7 @@ def _bound(
             second_strides_bytes=None if second is None else tuple(stride * size for stride in second.stride()),
             columns={name: numpy_type(beside[name].dtype) for name in operation.columns},
             rows={name: numpy_type(beside[name].dtype) for name in operation.rows},
+            tables={name: (numpy_type(beside[name].dtype), beside[name].numel()) for name in operation.tables},
             outputs={name: numpy_type(dtype) for name, dtype in dtypes.items()},
             parameters=parameters,
             context=context,

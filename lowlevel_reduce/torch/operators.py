@@ -5,18 +5,20 @@ They run on tensors of a GPU, in torch's current stream and memory, and on tenso
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lowlevel_reduce.rowops import exponentials, norms
-from lowlevel_reduce.rowops.requests import not_negative, positive
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.rowops import exponentials, losses, norms
+from lowlevel_reduce.rowops.requests import PROBABILITIES, channel_words, not_negative, positive
 from lowlevel_reduce.torch.launching import run
 from lowlevel_reduce.torch.reductions import sum_of
 from lowlevel_reduce.torch.tensors import number_type
 
-__all__ = ["cross_entropy", "layer_norm", "log_softmax", "rms_norm", "softmax"]
+__all__ = ["cross_entropy", "group_norm", "layer_norm", "log_softmax", "rms_norm", "softmax"]
 
 
 def _like(x: Tensor, *beside: Tensor | None) -> Tensor:
@@ -92,16 +94,95 @@ def _layer_norm_backward(
     return found[0], dweight, dbias
 
 
+@torch.library.custom_op("lowlevel_reduce::group_norm", mutates_args=())
+def _group_norm(
+    x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    beside = _given(weight=weight, bias=bias)
+    shape, words = _groups(x, groups, beside)
+    operation = norms.group_norm_of(weight=weight is not None, bias=bias is not None, keeps=True)
+    own = {"eps": not_negative(eps, "eps"), **(words if beside else {})}
+    out, mean, rstd = run(operation, x.reshape(shape), beside=beside, **own)
+    return out.reshape(x.shape), mean, rstd
+
+
+@torch.library.custom_op("lowlevel_reduce::group_norm_backward", mutates_args=())
+def _group_norm_backward(
+    dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    groups = mean.shape[1]
+    shape, words = _groups(x, groups, _given(weight=weight))
+    beside = {"mean": mean, "rstd": rstd}
+    if weight is None:
+        operation, words = norms.layer_norm_gradient_of(weight=False, terms=False), {}
+    else:
+        operation, beside["weight"] = norms.group_norm_gradient_of(), weight
+    dx = run(operation, x.reshape(shape), second=dy.reshape(shape), beside=beside, **words)[0].reshape(x.shape)
+    if weight is None and not bias:
+        return dx, x.new_empty(0), x.new_empty(0)
+    of_channels = (*x.shape[:2], math.prod(x.shape[2:]))
+    channels = {"means": mean.reshape(-1), "rstds": rstd.reshape(-1)}
+    own = x.reshape(of_channels), dy.reshape(of_channels)
+    sums = run(norms.group_norm_sums_of(), own[0], second=own[1], beside=channels, channels=x.shape[1] // groups)
+    dtype = dy.dtype if weight is None else weight.dtype
+    dweight = x.new_empty(0) if weight is None else _summed(sums[0], dtype)
+    return dx, dweight, _summed(sums[1], dtype) if bias else x.new_empty(0)
+
+
+def _groups(x: Tensor, groups: int, beside: dict[str, Tensor]) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Return the shape in which rows are groups of channels, and the numbers by which elements find their channel's."""
+    if x.dim() < 2:
+        raise ValueError("group_norm needs a tensor of two axes at least: the batch's and the channels'")
+    channels, inner = x.shape[1], math.prod(x.shape[2:])
+    if groups < 1 or not channels or channels % groups:
+        raise ValueError(f"{channels} channels do not divide into {groups} groups")
+    for name, each in beside.items():
+        if each.shape != (channels,):
+            raise ValueError(f"{name} of group_norm has shape {tuple(each.shape)}, not {(channels,)}")
+    return (x.shape[0], groups, channels // groups * inner), channel_words(groups, channels, inner)
+
+
 @torch.library.custom_op("lowlevel_reduce::cross_entropy", mutates_args=())
-def _cross_entropy(x: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    loss, lse = run(exponentials.cross_entropy_of(counts=False), x, beside={"target": target}, ignore=ignore_index)
-    return loss, lse
+def _cross_entropy(
+    x: Tensor, target: Tensor, ignore_index: int, weight: Tensor | None = None, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    given, words, options = _classes(x, weight, label_smoothing)
+    operation = losses.cross_entropy_of(counts=False, stats=True, **options)
+    beside = {**given["columns"], "target": target, **given["tables"]}
+    loss, largest, rest = run(operation, x, beside=beside, ignore=ignore_index, **words)
+    return loss, largest, rest
 
 
 @torch.library.custom_op("lowlevel_reduce::cross_entropy_backward", mutates_args=())
-def _cross_entropy_backward(dloss: Tensor, x: Tensor, target: Tensor, lse: Tensor, ignore_index: int) -> Tensor:
-    beside = {"target": target, "lse": lse, "dloss": dloss}
-    return run(exponentials.cross_entropy_gradient_of(), x, beside=beside, ignore=ignore_index)[0]
+def _cross_entropy_backward(
+    dloss: Tensor,
+    x: Tensor,
+    target: Tensor,
+    largest: Tensor,
+    rest: Tensor,
+    ignore_index: int,
+    weight: Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    given, words, options = _classes(x, weight, label_smoothing)
+    rows = {"target": target, "largest": largest, "rest": rest, "dloss": dloss}
+    beside = {**given["columns"], **rows, **given["tables"]}
+    operation = losses.cross_entropy_gradient_of(**options)
+    return run(operation, x, beside=beside, ignore=ignore_index, **words, known=1)[0]
+
+
+def _classes(
+    x: Tensor, weight: Tensor | None, smoothing: float
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any], dict[str, Any]]:
+    """Return what a loss is given for its classes' weights and smoothed labels, and of which operation it is."""
+    options = {"weight": weight is not None, "smooth": smoothing > 0}
+    if weight is not None and weight.shape != x.shape[-1:]:
+        raise ValueError(f"weight of cross_entropy has shape {tuple(weight.shape)}, not {tuple(x.shape[-1:])}")
+    tables, columns = _given(weights=weight), _given(weight=weight if smoothing > 0 else None)
+    if columns:
+        tables["all"] = sum_of(weight, [0], True, number_type(x.dtype))
+    words = {"smoothing": float(smoothing)} if smoothing > 0 else {}
+    return {"columns": columns, "tables": tables}, words, options
 
 
 def _none_like(x: Tensor, weight: Tensor | None) -> Tensor:
@@ -113,8 +194,32 @@ _softmax_backward.register_fake(lambda dy, y, scale, log: _like(y, dy))
 _rms_norm.register_fake(lambda x, weight, eps: (_like(x, weight), _per_row(x)))
 _rms_norm_backward.register_fake(lambda dy, x, rstd, weight: (_like(x, dy, rstd, weight), _none_like(x, weight)))
 _layer_norm.register_fake(lambda x, weight, bias, eps: (_like(x, weight, bias), _per_row(x), _per_row(x)))
-_cross_entropy.register_fake(lambda x, target, ignore_index: (_per_row(_like(x, target)), _per_row(x)))
-_cross_entropy_backward.register_fake(lambda dloss, x, target, lse, ignore_index: _like(x, dloss, target, lse))
+
+
+@_cross_entropy.register_fake
+def _(
+    x: Tensor, target: Tensor, ignore_index: int, weight: Tensor | None = None, label_smoothing: float = 0.0
+) -> tuple[Tensor, ...]:
+    return _per_row(_like(x, target, weight)), _per_row(x), _per_row(x)
+
+
+@_cross_entropy_backward.register_fake
+def _(dloss: Tensor, x: Tensor, target: Tensor, largest: Tensor, rest: Tensor, *more: Any) -> Tensor:
+    return _like(x, dloss, target, largest, rest)
+
+
+@_group_norm.register_fake
+def _(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, ...]:
+    out = torch.empty_like(_like(x, weight, bias), memory_format=torch.contiguous_format)
+    mean, rstd = (torch.empty((x.shape[0], groups), dtype=number_type(x.dtype), device=x.device) for _ in range(2))
+    return out, mean, rstd
+
+
+@_group_norm_backward.register_fake
+def _(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: bool) -> tuple[Tensor, ...]:
+    own = dy.dtype if weight is None else weight.dtype
+    dbias = torch.empty(x.shape[1], dtype=own, device=x.device) if bias else x.new_empty(0)
+    return _like(x, dy, mean, rstd, weight), _none_like(x, weight), dbias
 
 
 @_layer_norm_backward.register_fake
@@ -159,20 +264,35 @@ def _layer_norm_gradient(ctx: Any, dy: Tensor, *_: Any) -> Any:
     return dx, dweight if weight is not None else None, dbias if ctx.has_bias else None, None
 
 
+def _keep_group_norm(ctx: Any, inputs: Any, output: Any) -> None:
+    x, _, weight, bias, _ = inputs
+    ctx.has_bias = bias is not None
+    ctx.save_for_backward(x, output[1], output[2], weight)
+    ctx.mark_non_differentiable(output[1], output[2])
+
+
+def _group_norm_gradient(ctx: Any, dy: Tensor, *_: Any) -> Any:
+    x, mean, rstd, weight = ctx.saved_tensors
+    dx, dweight, dbias = _group_norm_backward(dy, x, mean, rstd, weight, ctx.has_bias)
+    return dx, None, dweight if weight is not None else None, dbias if ctx.has_bias else None, None
+
+
 def _keep_cross_entropy(ctx: Any, inputs: Any, output: Any) -> None:
-    x, target, ctx.ignore_index = inputs
-    ctx.save_for_backward(x, target, output[1])
-    ctx.mark_non_differentiable(output[1])
+    x, target, ctx.ignore_index, weight, ctx.label_smoothing = inputs
+    ctx.save_for_backward(x, target, output[1], output[2], weight)
+    ctx.mark_non_differentiable(output[1], output[2])
 
 
-def _cross_entropy_gradient(ctx: Any, dloss: Tensor, _: Any) -> Any:
-    x, target, lse = ctx.saved_tensors
-    return _cross_entropy_backward(dloss, x, target, lse, ctx.ignore_index), None, None
+def _cross_entropy_gradient(ctx: Any, dloss: Tensor, *_: Any) -> Any:
+    x, target, largest, rest, weight = ctx.saved_tensors
+    how = ctx.ignore_index, weight, ctx.label_smoothing
+    return _cross_entropy_backward(dloss, x, target, largest, rest, *how), None, None, None, None
 
 
 _softmax.register_autograd(_softmax_gradient, setup_context=_keep_softmax)
 _rms_norm.register_autograd(_rms_norm_gradient, setup_context=_keep_rms_norm)
 _layer_norm.register_autograd(_layer_norm_gradient, setup_context=_keep_layer_norm)
+_group_norm.register_autograd(_group_norm_gradient, setup_context=_keep_group_norm)
 _cross_entropy.register_autograd(_cross_entropy_gradient, setup_context=_keep_cross_entropy)
 
 
@@ -206,15 +326,46 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     return _layer_norm(x, weight, bias, eps)[0]
 
 
-def cross_entropy(x: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
-    """Return the loss of rows of logits; `reduction` is "mean", "sum" or "none".
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Return `lowlevel_reduce.group_norm`; what does not lie in C order is copied first."""
+    return _group_norm(x.contiguous(), num_groups, weight, bias, eps)[0]
 
-    The losses are numbers, float32 for 16-bit logits; they are summed in the order of the one tree.
+
+def cross_entropy(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Return the loss of rows of logits, whose classes are the last axis; `reduction` is "mean", "sum" or "none".
+
+    The losses are numbers, float32 for 16-bit logits; they are summed in the order of the one tree. Targets are
+    indices of classes: probabilities are refused.
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
-    loss: Tensor = _cross_entropy(x, target, ignore_index)[0]
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is between 0 and 1, not {label_smoothing!r}")
+    if target.is_floating_point() and target.shape == x.shape:
+        raise UnsupportedError(PROBABILITIES)
+    loss: Tensor = _cross_entropy(x, target, ignore_index, weight, label_smoothing)[0]
     if reduction == "none":
         return loss
-    total = sum_of(loss, list(range(loss.dim())), False, loss.dtype)
-    return total if reduction == "sum" else total / (target != ignore_index).sum()
+    total = _total(loss)
+    if reduction == "sum":
+        return total
+    counts = target != ignore_index
+    if weight is None:
+        return total / counts.sum()
+    # A target that is no class has made the loss NaN; it looks into nothing here either.
+    own = weight.to(loss.dtype)[target.clamp(0, len(weight) - 1).long()]
+    return total / _total(torch.where(counts, own, torch.zeros_like(own)))
+
+
+def _total(x: Tensor) -> Tensor:
+    return sum_of(x, list(range(x.dim())), False, x.dtype)

@@ -8,7 +8,7 @@ import pytest
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.errors import NoCompilerError
 from lowlevel_reduce.plans.loading import compile_kernel
-from lowlevel_reduce.rowops import exponentials, norms, quantisation
+from lowlevel_reduce.rowops import exponentials, losses, norms, quantisation
 from lowlevel_reduce.rowops.family import row_family
 
 try:
@@ -21,13 +21,17 @@ OPERATIONS = {
     "causal log_softmax": exponentials.softmax_of(log=True, causal=True, lengths=True, scaled=True),
     "softmax_gradient": exponentials.softmax_gradient_of(log=False),
     "log_softmax_gradient": exponentials.softmax_gradient_of(log=True),
-    "cross_entropy": exponentials.cross_entropy_of(counts=True),
-    "cross_entropy_gradient": exponentials.cross_entropy_gradient_of(),
+    "cross_entropy": losses.cross_entropy_of(counts=True),
+    "cross_entropy of weights and smoothed labels": losses.cross_entropy_of(counts=True, weight=True, smooth=True),
+    "cross_entropy_gradient": losses.cross_entropy_gradient_of(),
+    "cross_entropy_gradient of both": losses.cross_entropy_gradient_of(weight=True, smooth=True),
     "rms_norm": norms.rms_norm_of(weight=True, residual=False, keeps=False),
     "rms_norm of a residual": norms.rms_norm_of(weight=True, residual=True, keeps=True),
     "rms_norm_gradient": norms.rms_norm_gradient_of(weight=True, terms=True),
     "layer_norm": norms.layer_norm_of(weight=True, bias=True, keeps=True),
     "layer_norm_gradient": norms.layer_norm_gradient_of(weight=True, terms=True),
+    "group_norm_gradient": norms.group_norm_gradient_of(),
+    "group_norm_sums": norms.group_norm_sums_of(),
     "group_norm": norms.group_norm_of(weight=True, bias=True),
     "softmax of vocabularies in parts": exponentials.softmax_with_stats_of(log=False),
     "normalize": norms.normalize_of("norm2"),

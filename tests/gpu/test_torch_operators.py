@@ -49,12 +49,14 @@ def calls(lt):
         "mean of columns": lambda of: lt.mean(of.x, 0, True),
         "rms_norm": lambda of: lt.rms_norm(of.x, of.weight, 1e-5),
         "layer_norm": lambda of: lt.layer_norm(of.x, of.weight, of.bias),
+        "group_norm": lambda of: lt.group_norm(of.x, of.x.shape[1] // 11 if of.x.shape[1] == 33 else 64, of.weight),
     }
     near = {
         "softmax": lambda of: lt.softmax(of.x, scale=0.5),
         "softmax of columns": lambda of: lt.softmax(of.x, 0),
         "log_softmax": lambda of: lt.log_softmax(of.x),
         "cross_entropy": lambda of: lt.cross_entropy(of.x, of.target),
+        "smoothed": lambda of: lt.cross_entropy(of.x, of.target, of.weight.abs(), label_smoothing=0.1),
     }
     return exact, near
 
@@ -88,6 +90,8 @@ def test_a_row_has_its_bits_in_any_batch(torch, lt):
         ("rms_norm", ("weight", 1e-5)),
         ("layer_norm", ("weight", "bias", 1e-5)),
         ("cross_entropy", ("target", -100)),
+        ("cross_entropy", ("target", -100, None, 0.1)),
+        ("group_norm", (3, "weight", "bias", 1e-5)),
         ("sum", ([0], False, None)),
         ("mean", ([0, 1], True, "float32")),
     ],
@@ -111,7 +115,22 @@ def test_gradients(torch, lt):
     assert check(lambda x: lt.softmax(x, 0, scale=0.5), (x,))
     assert check(lt.log_softmax, (x,))
     assert check(lambda x: lt.cross_entropy(x, of.target), (x,))
+    assert check(lambda x: lt.cross_entropy(x, of.target, of.weight.detach().abs(), label_smoothing=0.1), (x,))
+    assert check(lambda x, w, b: lt.group_norm(x, 3, w, b), (x, weight, bias))
+    assert check(lambda x: lt.group_norm(x.reshape(2, 2, 9), 2), (x,))
     assert check(lambda x: lt.mean(x, 0), (x,))
+
+
+def test_gradients_have_the_cpus_bits(torch, lt):
+    generator = torch.Generator().manual_seed(5)
+    x, dy = torch.randn((2, 4, 6, 7, 5), generator=generator).bfloat16()
+    weight, bias = torch.randn((2, 6), generator=generator).bfloat16()
+    found = []
+    for device in ("cpu", "cuda"):
+        own = [each.to(device).requires_grad_() for each in (x, weight, bias)]
+        found.append(torch.autograd.grad(lt.group_norm(own[0], 3, *own[1:]), own, dy.to(device)))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other.cpu())
 
 
 def test_traced_without_a_graph_break(torch, lt):

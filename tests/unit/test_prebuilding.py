@@ -94,6 +94,7 @@ def test_what_calls_of_row_operations_load_is_among_them(name, monkeypatch):
         "rms_norm": (w,), "layer_norm": (w, w), "group_norm": (2, w, w), "cross_entropy": (target,),
         "log_prob": (target,), "softmax_backward": (x,), "log_softmax_backward": (x,),
         "rms_norm_backward": (x, row, w), "layer_norm_backward": (x, row, row, w),
+        "group_norm_backward": (x, row[:, None], row[:, None], 1, w),
     }  # fmt: skip
     arguments = (row, x, target, row) if name == "cross_entropy_backward" else (x, *given.get(name, ()))
     loaded = []

@@ -307,6 +307,27 @@ class TestMeaning:
         causal = tree.log_softmax(x, causal=True, offset=0)
         assert [int(np.isfinite(row).sum()) for row in causal[1]] == [1, 2, 3, 4, 5]
 
+    def test_values_before_the_reductions(self):
+        """They belong to their rows, also where rows of other lengths are reduced apart."""
+        own = lr.RowOperation(
+            "own",
+            before={"middle": "table[row]"},
+            reduce={"total": ("sum", "x - middle")},
+            keep={"total": "total"},
+            tables=("table",),
+            rows=("lengths: int64",),
+            length="lengths",
+            numpy=lr.RowMeaning(
+                before=lambda v: {"middle": v.table[v.row]},
+                length=lambda v: v.lengths,
+                terms={"total": lambda v: v.x - v.middle},
+                write=lambda v: {"total": v.total},
+            ),
+        )
+        table = np.array([1, 2, 3, 4], np.float32)
+        found = tree.row_operation(own, np.ones((4, 6), np.float32), table=table, lengths=np.array([2, 4, 2, 6]))
+        assert found.tolist() == [0, -4, -4, -18]
+
     def test_losses(self):
         x = self.x[0].astype(np.float32)
         target = np.array([3, 0, -100, 399, 400])

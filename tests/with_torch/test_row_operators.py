@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import lowlevel_reduce as lr
 import lowlevel_reduce.torch as lt
 from lowlevel_reduce import tree
 from lowlevel_reduce.torch.tensors import as_numpy, as_tensor
@@ -60,13 +61,16 @@ def test_the_trees_bits(dtype):
         ("layer_norm", ("weight", "bias", 1e-5)),
         ("layer_norm", (None, None, 1e-5)),
         ("cross_entropy", (TARGET, -100)),
+        ("cross_entropy", (TARGET, -100, "plain", 0.1)),
+        ("group_norm", (3, None, None, 1e-5)),
+        ("group_norm", (11, "weight", "bias", 1e-5)),
         ("sum", ([0], False, None)),
         ("mean", ([0, 1], True, torch.float32)),
     ],
 )
 def test_opcheck(name, rest):
     x, weight, bias = tensors()
-    known = {"weight": weight, "bias": bias}
+    known = {"weight": weight, "bias": bias, "plain": weight.detach().abs()}
     arguments = [known.get(each, each) if isinstance(each, str) else each for each in rest]
     found = torch.library.opcheck(getattr(OPS, name).default, (x, *arguments))
     assert set(found.values()) == {"SUCCESS"}
@@ -84,6 +88,73 @@ def test_gradients():
     assert check(lt.log_softmax, (x,))
     assert check(lambda x: lt.cross_entropy(x, target), (x,))
     assert check(lambda x: lt.mean(x, 0), (x,))
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 2, 3), (3, 6)])
+def test_gradients_of_group_norm(shape):
+    x, _, _ = tensors(shape=shape)
+    weight, bias = tensors(shape=(2, 6), seed=1)[1:]
+    check = torch.autograd.gradcheck
+    assert check(lambda x, w, b: lt.group_norm(x, 3, w, b), (x, weight, bias))
+    assert check(lambda x: lt.group_norm(x, 2), (x,))
+    assert check(lambda x, b: lt.group_norm(x, 3, None, b), (x, bias))
+    apart = x.detach().transpose(0, -1).contiguous().transpose(0, -1)
+    torch.testing.assert_close(lt.group_norm(apart, 3, weight, bias), lt.group_norm(x, 3, weight, bias))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_group_norm_is_torchs(dtype):
+    x, weight, bias = tensors(dtype, (4, 6, 5))[0], *tensors(dtype, (1, 6))[1:]
+    dy, found = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(3)).to(dtype), []
+    for norm in (lt.group_norm, torch.nn.functional.group_norm):
+        out = norm(x, 3, weight, bias)
+        found.append((out.detach(), *torch.autograd.grad(out, (x, weight, bias), dy)))
+    tolerance = {"rtol": 2e-2, "atol": 6e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, **tolerance)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_are_torchs(weighted, smoothing, reduction):
+    x, weight, _ = tensors()
+    options = {"label_smoothing": smoothing, "reduction": reduction}
+    weight = weight.detach().abs() if weighted else None
+    ours = lt.cross_entropy(x, TARGET, weight, **options)
+    torch.testing.assert_close(ours, torch.nn.functional.cross_entropy(x, TARGET, weight, **options))
+    assert torch.autograd.gradcheck(lambda x: lt.cross_entropy(x, TARGET, weight, **options), (x,))
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    "row", [[INF, 0, 1], [INF, INF, 0], [-INF, 0, 1], [-INF] * 3, [NAN, 0, 1], [INF, -INF, NAN]], ids=str
+)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_rows_that_are_not_finite_give_what_torch_gives(row, smoothing):
+    found = []
+    for functions in (lt, torch.nn.functional):
+        x = torch.tensor([row] * 3, requires_grad=True)
+        loss = functions.cross_entropy(x, torch.arange(3), reduction="none", label_smoothing=smoothing)
+        loss.sum().backward()
+        found.append((loss, x.grad, functions.softmax(x, -1), functions.log_softmax(x, -1)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+def test_the_gradient_of_large_logits():
+    """In the digits of the rows' statistics: torch's is of what float32 has left of 1e4, and so was ours."""
+    x = tensors(torch.float32, (6, 700))[0].detach() + 1e4
+    target = torch.arange(6) * 100
+    exact = x.double().requires_grad_()
+    torch.nn.functional.cross_entropy(exact, target, reduction="sum").backward()
+    ours = x.clone().requires_grad_()
+    lt.cross_entropy(ours, target, reduction="sum").backward()
+    relative = (ours.grad.double() / exact.grad - 1).abs().max()
+    assert relative < 58 * 2**-24  # tests/gpu/test_row_losses.py derives it
 
 
 def test_traced_without_a_graph_break():
@@ -143,6 +214,18 @@ def test_refusals():
         lt.rms_norm(x, weight[:32])
     with pytest.raises(ValueError, match="reduction is"):
         lt.cross_entropy(x, TARGET, reduction="some")
+    with pytest.raises(ValueError, match="label_smoothing is between 0 and 1"):
+        lt.cross_entropy(x, TARGET, label_smoothing=1.5)
+    with pytest.raises(ValueError, match=r"weight of cross_entropy has shape \(32,\)"):
+        lt.cross_entropy(x, TARGET, weight[:32])
+    with pytest.raises(lr.UnsupportedError, match="not probabilities"):
+        lt.cross_entropy(x, x)
+    with pytest.raises(ValueError, match="33 channels do not divide into 2 groups"):
+        lt.group_norm(x, 2)
+    with pytest.raises(ValueError, match=r"bias of group_norm has shape \(32,\)"):
+        lt.group_norm(x, 3, weight, weight[:32])
+    with pytest.raises(ValueError, match="two axes at least"):
+        lt.group_norm(weight, 3)
     with pytest.raises(ValueError, match='device is "cuda" or "cpu"'), lt.batch_invariant("tpu"):
         pass
 

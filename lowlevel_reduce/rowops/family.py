@@ -21,6 +21,10 @@ def _softmax(*, log: bool) -> Iterator[RowOperation]:
             yield exponentials.softmax_of(log=log, causal=causal, lengths=False, scaled=scaled)
 
 
+def _group_norm_gradient() -> Iterator[RowOperation]:
+    yield from (norms.group_norm_sums_of(), norms.group_norm_means_of(), norms.group_norm_gradient_of())
+
+
 def _cross_entropy() -> Iterator[RowOperation]:
     for counts, stats in ((False, False), (True, False), (False, True)):
         yield losses.cross_entropy_of(counts=counts, stats=stats)
@@ -39,7 +43,7 @@ BUILT_IN: Mapping[str, Callable[[], Iterable[RowOperation]]] = {
     "softmax_backward": lambda: [exponentials.softmax_gradient_of(log=False)],
     "log_softmax_backward": lambda: [exponentials.softmax_gradient_of(log=True)],
     "cross_entropy_backward": lambda: [losses.cross_entropy_gradient_of()],
-    "group_norm_backward": lambda: [norms.group_norm_gradient_of(), norms.group_norm_sums_of()],
+    "group_norm_backward": _group_norm_gradient,
     "rms_norm_backward": lambda: [norms.rms_norm_gradient_of(weight=True, terms=True)],
     "layer_norm_backward": lambda: [norms.layer_norm_gradient_of(weight=True, terms=True)],
 }
@@ -70,13 +74,13 @@ def row_family(op: str | RowOperation, *, dtype: Any) -> tuple[KernelSource, ...
     found: dict[KernelSource, None] = {}
     operations += [losses.MEAN_OF_LOSSES] if op == "cross_entropy" else []
     for each in operations:
-        own = number if each is losses.MEAN_OF_LOSSES else dtype
+        own = number if each in (losses.MEAN_OF_LOSSES, norms.group_norm_means_of()) else dtype
         types = types_of(
             each,
             own,
             columns=dict.fromkeys(each.columns, own),
             rows={name: "int64" if name in each.whole_rows else number for name in each.rows},
-            tables={name: number if name in ("means", "rstds") else own for name in each.tables},
+            tables={name: dtype if name in ("weight", "bias") else number for name in each.tables},
             outputs={"dweight": number} if "dweight" in each.write else {},
         )
         found.update(dict.fromkeys(with_twins(row_kernels(each, types))))

@@ -16,10 +16,17 @@ from lowlevel_reduce.arguments import not_masked
 from lowlevel_reduce.arrays.device_array import ArrayView
 from lowlevel_reduce.calls.reduce import reduce
 from lowlevel_reduce.calls.threads import here
+from lowlevel_reduce.layout import is_contiguous
 from lowlevel_reduce.rowops import meaning, requests
 from lowlevel_reduce.rowops.call import apply, row_operation
 from lowlevel_reduce.rowops.exponentials import softmax_gradient_of
-from lowlevel_reduce.rowops.norms import layer_norm_gradient_of, rms_norm_gradient_of
+from lowlevel_reduce.rowops.norms import (
+    group_norm_gradient_of,
+    group_norm_means_of,
+    group_norm_sums_of,
+    layer_norm_gradient_of,
+    rms_norm_gradient_of,
+)
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.requests import IGNORE_INDEX, name_of, positive
 from lowlevel_reduce.rowops.shaped import shaped
@@ -137,17 +144,33 @@ def group_norm_backward(
         weight = None if weight is None else _on_host(weight)
     else:
         options["stream"], x, dy, mean, rstd, weight = shaped(options.get("stream"), x, dy, mean, rstd, weight)
-    of_rows, of_channels = requests.group_norm_gradient(x, dy, num_groups, weight, mean, rstd)
-    dx = _in_groups(of_rows, x, host, options)
-    if weight is None and not bias:
-        return dx, None, None
-    of_channels.given.update(means=_flat(mean), rstds=_flat(rstd))
+    groups, channels, inner = requests.channels_of(x, num_groups, weight)
+    _check_stats(x, groups, mean=mean, rstd=rstd)
     own = {key: value for key, value in options.items() if key != "out"}
-    found = _in_groups(of_channels, x, host, own)
-    call = _Call(-1, host, own)
-    like = dy if weight is None else weight
-    dweight = None if weight is None else call.summed(found.dweight, like, found.dweight)
-    return dx, dweight, call.summed(found.dbias, like, found.dbias) if bias else None
+    tables = {"means": _flat(mean), "rstds": _flat(rstd), "channels": channels // groups}
+    sums: Any = None
+    if weight is not None or bias:
+        sums = _in_groups(group_norm_sums_of(), x, dy, channels, host, dict(tables), own)
+    if weight is None:
+        of_rows = {"mean": mean, "rstd": rstd}
+        dx = _in_groups(layer_norm_gradient_of(weight=False, terms=False), x, dy, groups, host, of_rows, options)
+    else:
+        found = {"weight": weight, "groups": groups, "count": channels // groups * inner}
+        means = _in_groups(group_norm_means_of(), sums.dbias, sums.dweight, groups, host, found, own)
+        tables |= {"gradients": _flat(means.gradient), "products": _flat(means.product)}
+        tables |= {"weight": weight, "every": channels}
+        dx = _in_groups(group_norm_gradient_of(), x, dy, channels, host, tables, options)
+    like, call = dy if weight is None else weight, _Call(-1, host, own)
+    dweight = None if weight is None else call.summed(sums.dweight, like, sums.dweight)
+    return dx, dweight, call.summed(sums.dbias, like, sums.dbias) if bias else None
+
+
+def _check_stats(x: Any, groups: int, **stats: Any) -> None:
+    """Refuse statistics that are not one number for each group of each sample."""
+    due = (x.shape[0], groups)
+    for name, array in stats.items():
+        if tuple(array.shape) != due:
+            raise ValueError(f"{name} has shape {tuple(array.shape)}, not {due}")
 
 
 def _on_host(array: Any) -> Any:
@@ -155,20 +178,31 @@ def _on_host(array: Any) -> Any:
 
 
 def _flat(array: Any) -> Any:
-    """Return an array that is contiguous, which the gradient of the rows has asked for, as one axis."""
+    """Return an array as one axis."""
     if isinstance(array, ArrayView):
+        if not is_contiguous(array.shape, array.strides_bytes, array.dtype.itemsize):
+            raise ValueError("statistics are contiguous in C order")
         return array._replace(shape=(math.prod(array.shape),), strides_bytes=None)
     return array.reshape(-1)
 
 
-def _in_groups(request: requests.Request, x: Any, host: bool, options: dict[str, Any]) -> Any:
-    """Do what is requested with rows that are groups of channels."""
+def _in_groups(
+    operation: RowOperation,
+    x: Any,
+    second: Any,
+    groups: int,
+    host: bool,
+    given: dict[str, Any],
+    options: dict[str, Any],
+) -> Any:
+    """Apply an operation to rows that are groups of channels."""
     if not host:
-        return apply(request.operation, x, request.given, second=request.second, groups=request.groups, **options)
-    shape = (x.shape[0], request.groups, math.prod(x.shape[1:]) // (request.groups or 1))
-    rows, second = x.reshape(shape), request.second.reshape(shape)
-    found = meaning.row_operation(request.operation, rows, second=second, **request.given)
-    return found.reshape(x.shape) if request.operation.write else found
+        return apply(operation, x, given, second=second, groups=groups, **options)
+    if second.shape != x.shape:
+        raise ValueError(f"dy has shape {second.shape}, not {x.shape}")
+    shape = (x.shape[0], groups, math.prod(x.shape[1:]) // groups)
+    found = meaning.row_operation(operation, x.reshape(shape), second=second.reshape(shape), **given)
+    return found.reshape(x.shape) if operation.write else found
 
 
 def rms_norm_backward(

@@ -13,6 +13,7 @@ from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
 __all__ = [
     "divisor_words",
     "group_norm_gradient_of",
+    "group_norm_means_of",
     "group_norm_of",
     "group_norm_sums_of",
     "layer_norm_gradient_of",
@@ -198,57 +199,84 @@ def group_norm_of(*, weight: bool, bias: bool, keeps: bool = False) -> RowOperat
     )
 
 
-@functools.cache
-def group_norm_gradient_of() -> RowOperation:
-    """Return the gradient of a group with respect to `x`, from the gradient `y` of the output, mean and rstd.
-
-    Without weights it is that of `layer_norm_gradient_of`.
-    """
-    scaled = f"y * weight{_CHANNEL}"
-
-    def of(v: SimpleNamespace) -> Any:
-        return v.y * v.weight[_channel(v)]
-
-    def normal(v: SimpleNamespace) -> Any:
-        return (v.x - v.mean) * v.rstd
-
-    return RowOperation(
-        "group_norm_gradient",
-        second=True,
-        reduce={"gradients": ("sum", scaled), "product": ("sum", f"{scaled} * ((x - mean) * rstd)")},
-        row={"mean_gradient": "gradients / Number(n)", "mean_product": "product / Number(n)"},
-        write={"dx": f"(({scaled} - mean_gradient) - (x - mean) * rstd * mean_product) * rstd"},
-        rows=("mean", "rstd"),
-        tables=("weight",),
-        parameters=_CHANNELS,
-        numpy=RowMeaning(
-            terms={"gradients": of, "product": lambda v: of(v) * normal(v)},
-            row=_means_of_gradients,
-            write=lambda v: {"dx": ((of(v) - v.mean_gradient) - normal(v) * v.mean_product) * v.rstd},
-        ),
-    )
+# The gradient with weights takes rows that are channels, not groups: no element looks for its channel's weight then,
+# and the channels' sums, of which the weights' gradients are made, make those of the groups. A sample's channel c is of
+# its group c / channels.
+_GROUP = "[row / channels]"
 
 
 @functools.cache
 def group_norm_sums_of() -> RowOperation:
     """Return, for rows that are channels, the sums of which the gradients of their weights and biases are made.
 
-    A sample's channel c is of its group ``c / channels``; `means` and `rstds` have one element for each group of each
-    sample.
+    `means` and `rstds` have one element for each group of each sample.
     """
-    group = "[row / channels]"
     return RowOperation(
         "group_norm_sums",
         second=True,
-        before={"mean": f"means{group}", "rstd": f"rstds{group}"},
+        before={"mean": f"means{_GROUP}", "rstd": f"rstds{_GROUP}"},
         reduce={"gradients": ("sum", "y"), "products": ("sum", "y * ((x - mean) * rstd)")},
-        keep={"dweight": "products", "dbias": "gradients"},
+        keep={"dbias": "gradients", "dweight": "products"},
         tables=("means", "rstds"),
         parameters=("channels: int64",),
         numpy=RowMeaning(
             before=lambda v: {"mean": v.means[v.row // v.channels], "rstd": v.rstds[v.row // v.channels]},
             terms={"gradients": lambda v: v.y, "products": lambda v: v.y * ((v.x - v.mean) * v.rstd)},
-            write=lambda v: {"dweight": v.products, "dbias": v.gradients},
+            write=lambda v: {"dbias": v.gradients, "dweight": v.products},
+        ),
+    )
+
+
+@functools.cache
+def group_norm_means_of() -> RowOperation:
+    """Return, for the channels' sums of a group, `dbias` and `dweight`, their means over the group's elements."""
+    weight = "weight[row % groups * n + i]"
+
+    def own(v: SimpleNamespace) -> Any:
+        return v.weight[v.row % v.groups * v.n + v.i]
+
+    return RowOperation(
+        "group_norm_means",
+        second=True,
+        reduce={"gradients": ("sum", f"x * {weight}"), "products": ("sum", f"y * {weight}")},
+        keep={"gradient": "gradients / Number(count)", "product": "products / Number(count)"},
+        tables=("weight",),
+        parameters=("groups: int64", "count: int64"),
+        numpy=RowMeaning(
+            terms={"gradients": lambda v: v.x * own(v), "products": lambda v: v.y * own(v)},
+            write=lambda v: {
+                "gradient": v.gradients / v.number(v.count), "product": v.products / v.number(v.count)
+            },
+        ),
+    )  # fmt: skip
+
+
+@functools.cache
+def group_norm_gradient_of() -> RowOperation:
+    """Return the gradient with respect to `x` of rows that are channels, from that of the output, `y`.
+
+    Of each group of each sample there are `means`, `rstds`, and what `group_norm_means_of` keeps. Without weights the
+    gradient is that of `layer_norm_gradient_of`, of rows that are groups.
+    """
+    names = {"mean": "means", "rstd": "rstds", "gradient": "gradients", "product": "products"}
+    scaled = "y * scale"
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        return {"dx": ((v.y * v.scale - v.gradient) - (v.x - v.mean) * v.rstd * v.product) * v.rstd}
+
+    return RowOperation(
+        "group_norm_gradient",
+        second=True,
+        row={**{name: f"{table}{_GROUP}" for name, table in names.items()}, "scale": "weight[row % every]"},
+        write={"dx": f"(({scaled} - gradient) - (x - mean) * rstd * product) * rstd"},
+        tables=(*names.values(), "weight"),
+        parameters=("channels: int64", "every: int64"),
+        numpy=RowMeaning(
+            row=lambda v: {
+                **{name: getattr(v, table)[v.row // v.channels] for name, table in names.items()},
+                "scale": v.weight[v.row % v.every],
+            },
+            write=write,
         ),
     )
 

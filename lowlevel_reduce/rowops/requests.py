@@ -18,10 +18,10 @@ __all__ = [
     "PROBABILITIES",
     "Request",
     "channel_words",
+    "channels_of",
     "cross_entropy",
     "cross_entropy_gradient",
     "group_norm",
-    "group_norm_gradient",
     "layer_norm",
     "log_prob",
     "name_of",
@@ -222,21 +222,14 @@ def group_norm(
     return Request(operation, given, dtype=_dtype("out", dtype), groups=groups)
 
 
-def group_norm_gradient(x: Any, dy: Any, num_groups: int, weight: Any, mean: Any, rstd: Any) -> tuple[Request, Request]:
-    """Return the requests of `lowlevel_reduce.group_norm_backward`: the rows' gradient, and the channels' sums."""
+def channels_of(x: Any, num_groups: int, weight: Any) -> tuple[int, int, int]:
+    """Return groups, channels and the elements of each, for a gradient of `lowlevel_reduce.group_norm`."""
     groups, channels, inner = _channels(x, num_groups)
     if not channels:
         raise ValueError("without channels there is no gradient of a group_norm")
-    given = {"mean": mean, "rstd": rstd}
-    if weight is None:
-        of_rows = Request(norms.layer_norm_gradient_of(weight=False, terms=False), given, second=dy, groups=groups)
-    else:
-        if _shape(weight, _LAST) != (channels,):
-            raise ValueError(f"weight has shape {_shape(weight, _LAST)}, not {(channels,)}")
-        given |= {"weight": weight, **channel_words(groups, channels, inner)}
-        of_rows = Request(norms.group_norm_gradient_of(), given, second=dy, groups=groups)
-    sums = {"means": mean, "rstds": rstd, "channels": channels // groups}
-    return of_rows, Request(norms.group_norm_sums_of(), sums, second=dy, groups=channels)
+    if weight is not None and _shape(weight, _LAST) != (channels,):
+        raise ValueError(f"weight has shape {_shape(weight, _LAST)}, not {(channels,)}")
+    return groups, channels, inner
 
 
 def channel_words(groups: int, channels: int, inner: int) -> dict[str, int]:

@@ -112,21 +112,30 @@ def _group_norm_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     groups = mean.shape[1]
     shape, words = _groups(x, groups, _given(weight=weight))
-    beside = {"mean": mean, "rstd": rstd}
-    if weight is None:
-        operation, words = norms.layer_norm_gradient_of(weight=False, terms=False), {}
-    else:
-        operation, beside["weight"] = norms.group_norm_gradient_of(), weight
-    dx = run(operation, x.reshape(shape), second=dy.reshape(shape), beside=beside, **words)[0].reshape(x.shape)
-    if weight is None and not bias:
-        return dx, x.new_empty(0), x.new_empty(0)
+    channels = words["channels"]
     of_channels = (*x.shape[:2], math.prod(x.shape[2:]))
-    channels = {"means": mean.reshape(-1), "rstds": rstd.reshape(-1)}
-    own = x.reshape(of_channels), dy.reshape(of_channels)
-    sums = run(norms.group_norm_sums_of(), own[0], second=own[1], beside=channels, channels=x.shape[1] // groups)
+    tables = {"means": mean.reshape(-1), "rstds": rstd.reshape(-1)}
+    sums: tuple[Tensor, ...] = ()
+    if weight is not None or bias:
+        own = x.reshape(of_channels), dy.reshape(of_channels)
+        sums = run(norms.group_norm_sums_of(), own[0], second=own[1], beside=tables, channels=channels)
+    if weight is None:
+        beside = {"mean": mean, "rstd": rstd}
+        operation = norms.layer_norm_gradient_of(weight=False, terms=False)
+        dx = run(operation, x.reshape(shape), second=dy.reshape(shape), beside=beside)[0]
+    else:
+        dbias, dweight = (each.reshape(x.shape[0], groups, channels) for each in sums)
+        found = run(
+            norms.group_norm_means_of(), dbias, second=dweight, beside={"weight": weight}, groups=groups,
+            count=channels * of_channels[2],
+        )  # fmt: skip
+        tables |= {"gradients": found[0].reshape(-1), "products": found[1].reshape(-1), "weight": weight}
+        dx = run(
+            norms.group_norm_gradient_of(), own[0], second=own[1], beside=tables, channels=channels, every=x.shape[1]
+        )[0]
     dtype = dy.dtype if weight is None else weight.dtype
-    dweight = x.new_empty(0) if weight is None else _summed(sums[0], dtype)
-    return dx, dweight, _summed(sums[1], dtype) if bias else x.new_empty(0)
+    dweight = x.new_empty(0) if weight is None else _summed(sums[1], dtype)
+    return dx.reshape(x.shape), dweight, _summed(sums[0], dtype) if bias else x.new_empty(0)
 
 
 def _groups(x: Tensor, groups: int, beside: dict[str, Tensor]) -> tuple[tuple[int, ...], dict[str, Any]]:

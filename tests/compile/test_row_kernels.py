@@ -31,6 +31,7 @@ OPERATIONS = {
     "layer_norm": norms.layer_norm_of(weight=True, bias=True, keeps=True),
     "layer_norm_gradient": norms.layer_norm_gradient_of(weight=True, terms=True),
     "group_norm_gradient": norms.group_norm_gradient_of(),
+    "group_norm_means": norms.group_norm_means_of(),
     "group_norm_sums": norms.group_norm_sums_of(),
     "group_norm": norms.group_norm_of(weight=True, bias=True),
     "softmax of vocabularies in parts": exponentials.softmax_with_stats_of(log=False),

@@ -93,8 +93,8 @@ def cross_entropy_backward(
     target, ignore_index, weight, label_smoothing
         As for `cross_entropy`.
     largest, rest : array
-        What `cross_entropy` with ``return_stats=True`` returned: the probabilities have the digits of `softmax`, and
-        that at a target that is the row's largest element is taken from 1 without loss.
+        What `cross_entropy` with ``return_stats=True`` returned: probabilities have their digits at any level of the
+        logits, and that at a target which is the row's largest element is taken from 1 without loss.
     lse : array
         In their place, what it returned without: rounded, by which probabilities are off by its magnitude times 2^-24
         relative, of float32.

@@ -131,14 +131,14 @@ MEAN_OF_LOSSES = RowOperation(
 """The mean of the losses `x` of those rows that `y` counts: one row of all losses."""
 
 
-# A probability is softmax's own: of the row's statistics no digits are lost, however large the logits are. Of 16 bits
-# it is made of the difference, which float32 has to 2^-24. At the target 1 is taken from it; where that is the row's
-# largest element, what is left is the others' share: of a probability near 1 the difference would have few digits.
+# A probability is made of the logit's distance from the largest one, which is rounded by its own magnitude, not by that
+# of the logits. At the target 1 is taken from it; where that is the row's largest element, what is left is the others'
+# share: of a probability near 1 the difference would have few digits.
 _NEAR = """\
 const Number top = Number(largest);
 Number near;
 if constexpr (sizeof(Output) <= 2) near = power_of_two((x - top) * Number(1.4426950408889634)) * inverse;
-else near = exponential_times(x, top, inverse, lacks);
+else near = exponential(x - top) * inverse;
 near = i == target ? (x == top ? -others : near - 1) : near;
 """
 _DX = {
@@ -160,7 +160,6 @@ def _row_of_gradient(weight: bool, smooth: bool) -> dict[str, str]:
         "total": "known ? 1 + Number(rest) : Number(1)",
         "is_finite": "Number(largest) - Number(largest) == 0 ? Number(1) : not_a_number<Number>()",
         "inverse": "is_finite / total",
-        "lacks": "fused(-inverse, total, Number(1)) * inverse",
         "others": "known ? is_finite * Number(rest) / total : Number(0)",
         "factor": f"Number(dloss) * ({own})" if own else "Number(dloss)",
         **({"spread": "Number(dloss) * (smoothing / Number(n))"} if smooth else {}),
@@ -174,12 +173,10 @@ def _row_of_gradient_in_numpy(v: SimpleNamespace, weight: bool, smooth: bool) ->
     is_finite = np.where(v.largest - v.largest == 0, one, number(np.nan))
     own = [*([one - v.smoothing] if smooth else []), *([v.weights[v.target]] if weight else [])]
     factor = v.dloss * functools.reduce(lambda a, b: a * b, own) if own else v.dloss
-    inverse = is_finite / total
     found = {
         "total": total,
         "is_finite": is_finite,
-        "inverse": inverse,
-        "lacks": inverse,  # NumPy has no use for it
+        "inverse": is_finite / total,
         "others": is_finite * v.rest / total if v.known else np.zeros_like(v.rest),
         "factor": factor,
     }

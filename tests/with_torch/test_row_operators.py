@@ -154,7 +154,7 @@ def test_the_gradient_of_large_logits():
     ours = x.clone().requires_grad_()
     lt.cross_entropy(ours, target, reduction="sum").backward()
     relative = (ours.grad.double() / exact.grad - 1).abs().max()
-    assert relative < 58 * 2**-24  # tests/gpu/test_row_losses.py derives it
+    assert relative < 76 * 2**-24  # tests/gpu/test_row_losses.py derives it
 
 
 def test_traced_without_a_graph_break():

@@ -139,7 +139,7 @@ const Number top = Number(largest);
 Number near;
 if constexpr (sizeof(Output) <= 2) near = power_of_two((x - top) * Number(1.4426950408889634)) * inverse;
 else near = exponential(x - top) * inverse;
-near = i == target ? (x == top ? -others : near - 1) : near;
+near = i == target - first ? (x == top ? -others : near - 1) : near;
 """
 _DX = {
     False: "return target == ignore ? Number(0) : near * factor;",
@@ -187,12 +187,13 @@ def _row_of_gradient_in_numpy(v: SimpleNamespace, weight: bool, smooth: bool) ->
 def cross_entropy_gradient_of(*, weight: bool = False, smooth: bool = False) -> RowOperation:
     """Return the gradient with respect to `x`, from each row's target, statistics and the loss's gradient `dloss`.
 
-    `largest` and `rest` are what `cross_entropy_of` keeps; unless they are `known`, `largest` is the log-sum-exp.
+    `largest` and `rest` are what `cross_entropy_of` keeps; unless they are `known`, `largest` is the log-sum-exp. The
+    rows may be parts of longer ones, of which element `first` is theirs.
     """
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
         p = exp_quotient(v, v.x)
-        near = np.where(v.i == v.target, np.where(v.x == v.largest, -v.others, p - v.number(1)), p)
+        near = np.where(v.i == v.target - v.first, np.where(v.x == v.largest, -v.others, p - v.number(1)), p)
         dx = near * v.factor
         if smooth:
             whole = v.all[np.zeros((1, 1), np.int64)] if weight else v.number(v.n)
@@ -209,7 +210,7 @@ def cross_entropy_gradient_of(*, weight: bool = False, smooth: bool = False) -> 
         write={"dx": near + _DX[smooth].format(more=_MORE[weight])},
         rows=("target: int64", "largest", "rest", "dloss"),
         numpy=RowMeaning(row=lambda v: _row_of_gradient_in_numpy(v, weight, smooth), write=write),
-        **{**options, "parameters": (*options["parameters"], "known: int64")},
+        **{**options, "parameters": (*options["parameters"], "known: int64", "first: int64")},
     )
 
 

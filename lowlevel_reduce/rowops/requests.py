@@ -133,6 +133,7 @@ def cross_entropy_gradient(
     weight: Any = None,
     all_weights: Callable[[], Any] = lambda: None,
     label_smoothing: float = 0.0,
+    first: int = 0,
 ) -> Request:
     """Return the request of `lowlevel_reduce.cross_entropy_backward`: of the log-sum-exp, or of what it is made of."""
     known = largest is not None and rest is not None
@@ -140,6 +141,7 @@ def cross_entropy_gradient(
         raise TypeError("the gradient of a loss is made of lse, or of largest and rest")
     given, options = _classes(x, axis, target, ignore_index, weight, all_weights, label_smoothing)
     given |= {"largest": largest if known else lse, "rest": rest if known else lse, "dloss": dloss, "known": int(known)}
+    given["first"] = first
     return Request(losses.cross_entropy_gradient_of(**options), given, axis=axis)
 
 

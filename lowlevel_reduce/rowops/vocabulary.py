@@ -16,13 +16,14 @@ from typing import Any
 from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.operators.exponentials import SOFTMAX_REST
 from lowlevel_reduce.parts import distributed
+from lowlevel_reduce.rowops import requests
 from lowlevel_reduce.rowops.call import row_operation
 from lowlevel_reduce.rowops.exponentials import softmax_with_stats_of
 from lowlevel_reduce.rowops.losses import LOSS, LSE
 from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.requests import IGNORE_INDEX, name_of
 
-__all__ = ["cross_entropy", "log_prob", "log_softmax", "softmax"]
+__all__ = ["cross_entropy", "cross_entropy_backward", "log_prob", "log_softmax", "softmax"]
 
 
 def softmax(part: Any, group: Any = None, *, length: int, out: Any = None, stream: Any = None) -> Any:
@@ -73,13 +74,39 @@ def cross_entropy(
     length: int,
     first: int,
     ignore_index: int = IGNORE_INDEX,
+    return_stats: bool = False,
     stream: Any = None,
 ) -> Any:
     """Return each row's `loss` and `lse`, as `lowlevel_reduce.cross_entropy` with ``reduction="none"``, on every rank.
 
-    Arguments are those of `log_prob`; rows with the target `ignore_index` have loss 0.
+    Arguments are those of `log_prob`; rows with the target `ignore_index` have loss 0. With `return_stats` there are
+    `largest` and `rest` in place of `lse`, of which each rank makes its part of the gradient.
     """
-    return _at_targets(part, target, group, length, first, stream, ignore=ignore_index)
+    return _at_targets(part, target, group, length, first, stream, ignore=ignore_index, stats=return_stats)
+
+
+def cross_entropy_backward(
+    dloss: Any,
+    part: Any,
+    target: Any,
+    largest: Any,
+    rest: Any,
+    *,
+    first: int,
+    ignore_index: int = IGNORE_INDEX,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return this rank's part of `lowlevel_reduce.cross_entropy_backward` of whole rows; nothing travels for it.
+
+    Arguments are those of `cross_entropy`, what it returned with `return_stats`, and the gradient with respect to each
+    row's loss.
+    """
+    request = requests.cross_entropy_gradient(
+        part, target, lse=None, largest=largest, rest=rest, dloss=dloss, ignore_index=ignore_index,
+        first=integer(first, "first is an integer"),
+    )  # fmt: skip
+    return row_operation(request.operation, part, out=out, stream=stream, **request.given)
 
 
 def _written(part: Any, group: Any, length: int, out: Any, stream: Any, *, log: bool) -> Any:
@@ -115,7 +142,7 @@ def _logits_of() -> RowOperation:
 
 
 @functools.cache
-def _result_of(*, loss: bool) -> RowOperation:
+def _result_of(*, loss: bool, stats: bool) -> RowOperation:
     """Return what comes of the logit of a row's target, its only element, and of the row's statistics."""
     value = LOSS.format(logit="at(0)")
     value = value if loss else f"-({value})"
@@ -125,7 +152,7 @@ def _result_of(*, loss: bool) -> RowOperation:
         row=LSE,
         keep={
             **({"loss": f"target == ignore ? Number(0) : {value}"} if loss else {"log_prob": value}),
-            "lse": "lse",
+            **({"largest": "Number(largest)", "rest": "Number(rest)"} if stats else {"lse": "lse"}),
         },
         rows=("target: int64", "largest", "rest"),
         parameters=("vocabulary: int64", *(("ignore: int64",) if loss else ())),
@@ -141,7 +168,9 @@ def _checked(part: Any, target: Any, first: int, ignore: int | None) -> tuple[tu
     return shape, integer(first, "first is an integer"), more
 
 
-def _at_targets(part: Any, target: Any, group: Any, length: int, first: int, stream: Any, *, ignore: int | None) -> Any:
+def _at_targets(
+    part: Any, target: Any, group: Any, length: int, first: int, stream: Any, *, ignore: int | None, stats: bool = False
+) -> Any:
     members, fault = distributed.group(group), None
     try:
         shape, first, more = _checked(part, target, first, ignore)
@@ -159,6 +188,6 @@ def _at_targets(part: Any, target: Any, group: Any, length: int, first: int, str
     # One rank has it, and the others NaN.
     logit = distributed.max(logit, members, axis=0, length=members.size, nan="ignore", stream=stream)
     return row_operation(
-        _result_of(loss=ignore is not None), logit.reshape(*shape, 1), target=target, largest=largest, rest=rest,
-        vocabulary=length, stream=stream, **more,
+        _result_of(loss=ignore is not None, stats=stats), logit.reshape(*shape, 1), target=target, largest=largest,
+        rest=rest, vocabulary=length, stream=stream, **more,
     )  # fmt: skip

@@ -66,6 +66,14 @@ def _layer_norm(
     return out.reshape(x.shape), mean.reshape(shape).to(kept), rstd.reshape(shape).to(kept)
 
 
+def _group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, inner: int, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    out, mean, rstd = operators._group_norm(x.contiguous(), groups, weight, bias, eps)
+    kept = x.dtype if weight is None or weight.dtype == x.dtype else mean.dtype  # what torch's gradient takes
+    return out, mean.to(kept), rstd.to(kept)
+
+
 def _sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     return reductions.sum(x, dim, keepdim, dtype=dtype)
 
@@ -100,6 +108,7 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "_softmax_backward_data": _softmax_backward(False),
     "_log_softmax_backward_data": _softmax_backward(True),
     "native_layer_norm": _layer_norm,
+    "native_group_norm": _group_norm,
 }
 """The functions of ``aten`` that are replaced, and by what; those that a version of torch lacks are left out."""
 
@@ -113,7 +122,7 @@ there, and has the gradient of ours."""
 
 @contextmanager
 def batch_invariant(device: str = "cuda") -> Iterator[None]:
-    """Put the one tree in the place of torch's sum, mean, softmax, log_softmax, layer_norm and rms_norm, in the block.
+    """Put the one tree in the place of torch's sum, mean, softmax, log_softmax and norms of layers, groups and rms.
 
     What a model computes of a row then has the same bits, whatever the batch, as far as its other functions are
     invariant: matrix products of a fixed shape per row, for example. Tensors of other types than floats, and without an

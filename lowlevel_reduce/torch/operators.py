@@ -177,7 +177,7 @@ def _cross_entropy_backward(
     rows = {"target": target, "largest": largest, "rest": rest, "dloss": dloss}
     beside = {**given["columns"], **rows, **given["tables"]}
     operation = losses.cross_entropy_gradient_of(**options)
-    return run(operation, x, beside=beside, ignore=ignore_index, **words, known=1)[0]
+    return run(operation, x, beside=beside, ignore=ignore_index, **words, known=1, first=0)[0]
 
 
 def _classes(

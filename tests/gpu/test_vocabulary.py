@@ -19,6 +19,28 @@ def parts_of(x, lengths):
     return borders, [np.ascontiguousarray(x[:, start:end]) for start, end in itertools.pairwise(borders)]
 
 
+def test_parts_of_a_gradient_are_those_of_one(stream, context):
+    x = (np.random.default_rng(2).standard_normal((5, LENGTH)) * 3).astype(np.float32)
+    borders, parts = parts_of(x, next(iter(CUTS.values())))
+    dloss = np.arange(1, 6, dtype=np.float32)
+    loss, largest, rest = lr.cross_entropy(x, TARGET, reduction="none", return_stats=True, stream=stream)
+    stats = {"largest": largest, "rest": rest, "stream": stream}
+    whole = lr.cross_entropy_backward(dloss, x, TARGET, **stats).numpy()
+
+    def work(engine, own):
+        part, first = lr.DeviceArray.from_numpy(parts[engine.rank], own), borders[engine.rank]
+        way = {"length": LENGTH, "first": first, "stream": own}
+        found = lr.vocabulary.cross_entropy(part, TARGET, engine, return_stats=True, **way)
+        of_loss, *kept = found
+        dx = lr.vocabulary.cross_entropy_backward(dloss, part, TARGET, *kept, first=first, stream=own)
+        return of_loss.numpy(), dx.numpy()
+
+    for rank, found in enumerate(on_each(engines(4), work, context)):
+        assert not isinstance(found, Exception), found
+        assert found[0].tobytes() == loss.numpy().tobytes()
+        assert found[1].tobytes() == np.ascontiguousarray(whole[:, borders[rank] : borders[rank + 1]]).tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("lengths", CUTS.values(), ids=CUTS)
 def test_four_ranks_have_the_bits_of_one(stream, context, lengths, dtype):

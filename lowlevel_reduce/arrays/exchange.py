@@ -60,15 +60,12 @@ class ArrayView(NamedTuple):
     owner: Any
 
 
-def view_of(x: Any, producer: Producer, pointer: int | None = None) -> ArrayView:
-    """Return the memory of a known library's array, of which the library alone is asked; orders no streams.
-
-    The address is the library's, unless another one is given, as 0 by who asks for it later.
-    """
+def view_of(x: Any, producer: Producer) -> ArrayView:
+    """Return the memory of a known library's array, of which the library alone is asked; orders no streams."""
     shape, strides_bytes, dtype = producer.facts(x)
     element_type(dtype)
     contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
-    pointer = producer.pointer(x) if pointer is None else pointer
+    pointer = producer.pointer(x)
     return ArrayView(pointer, shape, None if contiguous else strides_bytes, dtype, not producer.writable, x)
 
 

@@ -40,6 +40,8 @@ class Producer:
         stream.
     facts : callable
         Returns the shape, the strides in bytes and the NumPy dtype.
+    read : callable
+        Returns the same of what `known` returns after the stream: nothing is asked of an array again.
     plain : callable
         Tells whether the memory contains the values as they are and is the library's own, so that the driver need not
         be asked about it.
@@ -49,7 +51,7 @@ class Producer:
         Whether results may be written to its arrays.
     """
 
-    __slots__ = ("facts", "finish", "known", "name", "ordinal", "plain", "pointer", "stream", "writable")
+    __slots__ = ("facts", "finish", "known", "name", "ordinal", "plain", "pointer", "read", "stream", "writable")
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Producer:
         pointer: Callable[[Any], int],
         stream: Callable[[int], int],
         facts: Callable[[Any], tuple[tuple[int, ...], tuple[int, ...], Any]],
+        read: Callable[..., tuple[tuple[int, ...], tuple[int, ...], Any]],
         plain: Callable[[Any], bool],
         finish: Callable[[Any], Any] | None = None,
         writable: bool = True,
@@ -70,6 +73,7 @@ class Producer:
         self.pointer = pointer
         self.stream = stream
         self.facts = facts
+        self.read = read
         self.plain = plain
         self.finish = finish
         self.writable = writable
@@ -131,15 +135,18 @@ def _torch(torch: Any) -> Producer:
 
     dtypes: dict[Any, Any] = {}
 
-    def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        dtype = dtypes.get(x.dtype)
+    def read(theirs: Any, shape: Any, steps: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        dtype = dtypes.get(theirs)
         if dtype is None:
             try:
-                dtype = dtypes[x.dtype] = numpy_dtype(str(x.dtype).removeprefix("torch."))
+                dtype = dtypes[theirs] = numpy_dtype(str(theirs).removeprefix("torch."))
             except TypeError as error:
-                raise UnsupportedError(f"{x.dtype} cannot be reduced") from error
+                raise UnsupportedError(f"{theirs} cannot be reduced") from error
         itemsize = dtype.itemsize
-        return tuple(x.shape), tuple([step * itemsize for step in x.stride()]), dtype
+        return tuple(shape), tuple([step * itemsize for step in steps]), dtype
+
+    def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        return read(x.dtype, x.shape, x.stride())
 
     def plain(x: Any) -> bool:
         # The memory of a lazily negated or conjugated tensor contains other values.
@@ -154,7 +161,7 @@ def _torch(torch: Any) -> Producer:
 
     producer = Producer(
         "PyTorch", known=known, ordinal=tensor.get_device, pointer=tensor.data_ptr, stream=stream, facts=facts,
-        plain=plain,
+        read=read, plain=plain,
     )  # fmt: skip
     return producer
 
@@ -168,8 +175,11 @@ def _cupy(cupy: Any) -> Producer:
     def stream(ordinal: int) -> int:
         return int(current(ordinal).ptr) or 1  # without the ordinal it would be that of the current device
 
+    def read(dtype: Any, shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        return tuple(shape), tuple(strides), numpy_dtype(dtype)
+
     def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        return tuple(x.shape), tuple(x.strides), numpy_dtype(x.dtype)
+        return read(x.dtype, x.shape, x.strides)
 
     def plain(x: Any) -> bool:
         # Memory of CuPy's own allocators; borrowed memory may be anything.
@@ -184,7 +194,9 @@ def _cupy(cupy: Any) -> Producer:
         ordinal = x.device.id
         return producer, ordinal, int(current(ordinal).ptr) or 1, x.dtype, x.shape, x.strides
 
-    producer = Producer("CuPy", known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=facts, plain=plain)
+    producer = Producer(
+        "CuPy", known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=facts, read=read, plain=plain
+    )
     return producer
 
 
@@ -254,17 +266,20 @@ def _jax() -> Producer:
     def pointer(x: Any) -> int:
         return int(x.unsafe_buffer_pointer())
 
+    def read(theirs: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        dtype = numpy_dtype(theirs)
+        return shape, contiguous_strides(shape, dtype.itemsize), dtype
+
     def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        dtype = numpy_dtype(x.dtype)
-        return x.shape, contiguous_strides(x.shape, dtype.itemsize), dtype
+        return read(x.dtype, x.shape)
 
     def finish(x: Any) -> None:
         if not x.is_deleted():  # else whoever reads it says so
             x.block_until_ready()
 
     producer = Producer(
-        "JAX", known=known, ordinal=ordinal, pointer=pointer, stream=lambda _: LEGACY, facts=facts, plain=plain,
-        finish=finish, writable=False,
+        "JAX", known=known, ordinal=ordinal, pointer=pointer, stream=lambda _: LEGACY, facts=facts, read=read,
+        plain=plain, finish=finish, writable=False,
     )  # fmt: skip
     return producer
 

@@ -30,7 +30,6 @@ from lowlevel_reduce.calls.views import (
     is_here,
     is_trusted,
     known_as,
-    spot_in,
     spot_of,
     trusted_view,
     view_in,
@@ -170,40 +169,49 @@ def _remembered(
 
 def _anew(thread: Thread, key: Any, make: Describe, arrays: tuple[Any, Any, Any], stream: Any, initial: Any) -> Any:
     """Make a call whose like was not made, in a place where others were; None if there is none, or it must be asked."""
-    place = thread.spots.get(spot_in(key))
+    spot, first, other, into, op, options, _, _ = key
+    place = thread.spots.get(spot or first[:3])
     if place is None or place.is_over:
         return None
-    if not is_current(thread, place, key[0]):
+    if not is_current(thread, place, spot):
         with place.context.pushed():
             return _anew(thread, key, make, arrays, stream, initial)
     x, second, out = arrays
-    if place.is_capturing or not are_of(place, *key[1:4]):
+    if place.is_capturing or not are_of(place, first, other, into):
         return None
     if out is None:  # of a new shape: all but the launch is known not to fail
-        views: tuple[ArrayView, ...] = (trusted_view(x),) if second is None else (trusted_view(x), trusted_view(second))
-        _, made = make(thread, place, views, key[4], key[5], initial)
+        views: tuple[ArrayView, ...] = (
+            (trusted_view(first),) if other is None else (trusted_view(first), trusted_view(other))
+        )
+        known, made = make(thread, place, views, op, options, initial)
         prepared = made()
-        if thread.has_met(key):
+        if thread.has_met(known):
             thread.keep(key, prepared)
-        return None if prepared.is_nothing else _again(thread, prepared, key, x, second, out, stream)
+        return None if prepared.is_nothing else _again(thread, prepared, key, x, second, out, stream, True)
     views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
-    known, made = make(thread, place, views, key[4], key[5], initial)
+    known, made = make(thread, place, views, op, options, initial)
     prepared = _found(thread, place, (*known, initial_key(initial)), made)
     result = _put(place, prepared, views, out, stream=stream)
     thread.keep(key, prepared)
     return result
 
 
-def _again(thread: Thread, prepared: Prepared, key: Any, x: Any, second: Any, out: Any, stream: Any) -> Any:
-    """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
+def _again(
+    thread: Thread, prepared: Prepared, key: Any, x: Any, second: Any, out: Any, stream: Any, is_asked: bool = False
+) -> Any:
+    """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched.
+
+    With `is_asked` the place's context is known to be current, and its stream not to be captured.
+    """
     place = prepared.place
     spot = key[0]
-    if place.is_default and (spot is None or spot[0] is not CURRENT) and thread.context_id() != place.context_id:
+    is_unknown = place.is_default and not is_asked and (spot is None or spot[0] is not CURRENT)
+    if is_unknown and thread.context_id() != place.context_id:
         if place.is_over:
             return None
         with place.context.pushed():
             return _again(thread, prepared, key, x, second, out, stream)
-    captured = place.may_be_captured and place.is_capturing
+    captured = place.may_be_captured and not is_asked and place.is_capturing
     source = address_of(thread, place, x, key[1])
     other = 0 if second is None else address_of(thread, place, second, key[2])
     if (

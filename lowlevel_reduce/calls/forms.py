@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import TYPE_CHECKING, Any
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lowlevel_reduce import layout
 from lowlevel_reduce.calls.options import STRATEGY_VARIABLE
-from lowlevel_reduce.calls.prepared import PlacedKernel, Prepared, Step
-from lowlevel_reduce.dtypes import VECTOR_BYTES
+from lowlevel_reduce.calls.places import constants_of
+from lowlevel_reduce.calls.prepared import PlacedKernel, Prepared, Results, Step
+from lowlevel_reduce.dtypes import LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.plans.array import Plan, fields_of
-from lowlevel_reduce.plans.launch import Extents
 from lowlevel_reduce.plans.mapping import extents, kernels_of, map_request, second_vector_bytes
-from lowlevel_reduce.strategy.fields import signature
-from lowlevel_reduce.strategy.selection import check_length, chosen_for, request_of, resolved, sources_of
-from lowlevel_reduce.strategy.selection import workspace_bytes as workspace_bytes_of
+from lowlevel_reduce.strategy.base import Task
+from lowlevel_reduce.strategy.fields import matrix_words, signature
+from lowlevel_reduce.strategy.selection import check_length, request_of, resolved, sharers, sources_of, unasked
+from lowlevel_reduce.strategy.whole import choose, workspace_bytes
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
@@ -26,6 +29,43 @@ if TYPE_CHECKING:
     from lowlevel_reduce.strategy.whole import Strategy
 
 __all__ = ["Form"]
+
+
+_NO_MASKS = (0, 0, 0, 0)
+
+_SMALL_BYTES = 2
+"""Elements of up to so many bytes are small to `strategy.whole.choose`."""
+
+MAX_CHOICES = 256
+"""The most choices that a form remembers; before it exceeds that, it forgets them all. Rows of one number, up to
+sixteen leaves long, have 256."""
+
+BOUNDS = {"_choices": MAX_CHOICES}
+"""The most entries of what a form keeps, by its name: who watches for growth tells it from what has no bound."""
+
+_new = tuple.__new__  # makes a named one without the Python function that its class is called by
+
+
+class Choice(NamedTuple):
+    """What problems share whose launches differ in lengths and strides alone.
+
+    Attributes
+    ----------
+    chosen : Strategy or RowStrategy
+        The strategy.
+    kernel : PlacedKernel
+        Its kernel.
+    blocks, count : int
+        Blocks of the grid, and the argument's field `count`.
+    workspace_bytes : int
+        0 without a workspace.
+    """
+
+    chosen: Any
+    kernel: PlacedKernel
+    blocks: int
+    count: int  # type: ignore[assignment] # nobody counts what this tuple holds
+    workspace_bytes: int
 
 
 class Form:
@@ -44,7 +84,8 @@ class Form:
     """
 
     __slots__ = (
-        *("_asked", "_kernels", "_masks", "_of", "_of_whole", "_op", "_place", "_strategy"),
+        *("_asked", "_axis", "_choices", "_keepdims", "_kernels", "_masks", "_of", "_of_whole", "_op", "_place"),
+        *("_results", "_strategy"),
         *("result_dtype", "results"),
     )
 
@@ -69,6 +110,7 @@ class Form:
         """
         self._op, self._place = op, place
         self._strategy, self._of_whole = strategy, os.environ.get(STRATEGY_VARIABLE)
+        self._axis, self._keepdims = axis, keepdims
         self._asked = {"dtype": dtype, "axis": axis, "keepdims": keepdims, **options}
         self._of = of = resolved(op, dtype=dtype, **options)
         self.results, self.result_dtype = of.reduction.results, of.types.result_dtype
@@ -76,6 +118,8 @@ class Form:
         _check_second(of.reduction, expected, second_dtype)
         self._masks = VECTOR_BYTES - 1, second_vector_bytes(expected, of.itemsize) - 1, 0, 0
         self._kernels: dict[tuple[Any, ...], PlacedKernel] = {}
+        self._choices: dict[Any, Choice] = {}
+        self._results = Results.of(self, ())  # of the last shape: arrays that grow along a reduced axis have one
 
     @property
     def result_tuple(self) -> Any:
@@ -98,38 +142,79 @@ class Form:
             As `lowlevel_reduce.plan`.
         """
         of, place = self._of, self._place
-        if second_strides_bytes is None and of.second_itemsize:
+        problem = None
+        if not of.second_itemsize:
+            problem = layout.plain_problem(shape, of.itemsize, self._axis, strides_bytes, self._keepdims)
+        elif second_strides_bytes is None:
             second_strides_bytes = layout.contiguous_strides(shape, of.second_itemsize)
-        problem = layout.problem_of(
-            shape,
-            of.itemsize,
-            axis=self._asked["axis"],
-            keepdims=self._asked["keepdims"],
-            strides_bytes=strides_bytes,
-            second_strides_bytes=second_strides_bytes,
-            second_itemsize=of.second_itemsize,
-        )
-        forced = self._strategy or (self._of_whole if problem.kind == "whole" else None)
+        if problem is None:
+            problem = layout.problem_of(
+                shape,
+                of.itemsize,
+                axis=self._axis,
+                keepdims=self._keepdims,
+                strides_bytes=strides_bytes,
+                second_strides_bytes=second_strides_bytes,
+                second_itemsize=of.second_itemsize,
+            )
+        is_whole = problem.kind == "whole"
+        forced = self._strategy or (self._of_whole if is_whole else None)
         if forced or not problem.rows:
             return self._planned(shape, strides_bytes, second_strides_bytes, forced, initial)
-        check_length(problem.length, of)
-        chosen = chosen_for(problem, of, place.facts)
-        kernel = self._kernel(chosen)
-        words = of.reduction.constants if initial is None else of.reduction.initial_words(initial, of.types)
-        fields = fields_of(problem, chosen, of.reduction, of.types, 0, chosen.counts[0], words)
-
-        def touched() -> Extents:
-            return extents(of.reduction, of.types, problem, shape, second_strides_bytes)
-
+        length, reduction = problem.length, of.reduction
+        if not length or reduction.least is not None:
+            check_length(length, of)
+        words = reduction.constants if initial is None else reduction.initial_words(initial, of.types)
+        if is_whole:
+            choice = self._of_whole_array(length)
+            constants = array("Q", (0, length, 1, choice.count, *words))
+        else:
+            choice = self._of_rows(problem)
+            chosen = choice.chosen
+            if problem.kept[1:] or problem.reduced[1:] or chosen.name == "short_rows":
+                constants = constants_of(fields_of(problem, chosen, reduction, of.types, 0, choice.count, words))
+            else:
+                constants = array("Q", matrix_words(problem, choice.count, words, chosen.folders))
+        kernel, results = choice.kernel, self._results
+        if problem.result_shape != results.shape:
+            results = self._results = Results.of(self, problem.result_shape)
         return Prepared(
             self,
             place,
-            problem.result_shape,
-            (Step(kernel, chosen.blocks or kernel.entry.config.grid_blocks, fields),),
-            touched,
-            masks=self._masks if kernel.entry.twin is not None else (0, 0, 0, 0),
-            workspace_bytes=workspace_bytes_of(problem, of, chosen) if chosen.partials else 0,
+            results,
+            (Step(kernel, choice.blocks, constants),),
+            functools.partial(extents, reduction, of.types, problem, shape, second_strides_bytes),
+            self._masks if kernel.entry.twin is not None else _NO_MASKS,
+            choice.workspace_bytes,
         )
+
+    def _of_whole_array(self, length: int) -> Choice:
+        """Return the choice for a whole array."""
+        of = self._of
+        leaves = -(-length * of.itemsize // LEAF_BYTES)
+        chosen = choose(
+            leaves, self._place.facts, wide_accumulator=of.text.wide, small_elements=of.itemsize <= _SMALL_BYTES
+        )
+        count, partials = chosen.counts
+        size = workspace_bytes(leaves, of.text.accumulator_bytes) if partials else 0
+        return _new(Choice, (chosen, self._kernel(chosen), chosen.blocks, count, size))
+
+    def _of_rows(self, problem: layout.Problem) -> Choice:
+        """Return the choice for rows or columns, which is remembered for others that share it."""
+        of = self._of
+        text = of.text
+        key = sharers(problem, of.itemsize, text.accumulator_bytes, two_arrays=text.two_arrays)
+        found = None if key is None else self._choices.get(key)
+        if found is None:
+            facts, size = self._place.facts, text.accumulator_bytes
+            chosen = unasked(Task(problem, facts, of.itemsize, size, text.heavy, text.two_arrays))
+            size = chosen.workspace_bytes(problem.rows, size)
+            found = Choice(chosen, self._kernel(chosen), chosen.blocks, chosen.count, size)
+            if key is not None:
+                if len(self._choices) >= MAX_CHOICES:
+                    self._choices.clear()
+                self._choices[key] = found
+        return found
 
     def _kernel(self, chosen: Strategy | RowStrategy) -> PlacedKernel:
         """Return the only kernel of a strategy, in blocks and clusters of its size, for any grid."""

@@ -161,7 +161,7 @@ class Place:
     @property
     def is_over(self) -> bool:
         """Whether its stream or context was closed, by whichever object for the latter."""
-        return self.stream.is_closed or self.context.is_closed or self.life.over
+        return self.stream._handle is None or self.context._handle is None or self.life.over
 
     @property
     def is_capturing(self) -> bool:

@@ -6,8 +6,9 @@ import functools
 import itertools
 import math
 import struct
+from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.results import Cell, Part, cell_size
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.base import BasePlan
     from lowlevel_reduce.plans.mapping import MappedKernel
 
-__all__ = ["PlacedKernel", "Prepared", "Step", "arrays_in"]
+__all__ = ["PlacedKernel", "Prepared", "Results", "Step", "arrays_in"]
 
 
 _numbers = itertools.count(1)
@@ -77,10 +78,40 @@ class Step:
 
     __slots__ = ("blocks", "constants", "kernel", "number")
 
-    def __init__(self, kernel: PlacedKernel, blocks: int, fields: tuple[int, ...]) -> None:
-        self.kernel, self.blocks = kernel, blocks
+    def __init__(self, kernel: PlacedKernel, blocks: int, constants: array[int]) -> None:
+        self.kernel, self.blocks, self.constants = kernel, blocks, constants
         self.number = next(_numbers)
-        self.constants = constants_of(fields)
+
+
+class Results(NamedTuple):
+    """What results of one shape need.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of each result.
+    size_bytes, cell_bytes : int
+        The size of all results, and that of a cell for them.
+    wrapped : callable
+        ``wrapped(cell, stream)`` returns results that lie in a cell, as arrays of a stream.
+    """
+
+    shape: tuple[int, ...]
+    size_bytes: int
+    cell_bytes: int
+    wrapped: Callable[[Cell, Stream], Any]
+
+    @classmethod
+    def of(cls, plan: BasePlan | Form, shape: tuple[int, ...]) -> Results:
+        """Return those of a plan's results, or of a form's."""
+        results, dtype = plan.results, plan.result_dtype
+        size = results * math.prod(shape) * dtype.itemsize
+        make: Callable[[Cell, Stream], Any] = (
+            functools.partial(DeviceArray.of_cell, dtype, shape)
+            if results == 1
+            else functools.partial(arrays_in, plan.result_tuple, results, dtype, shape)
+        )
+        return cls(shape, size, cell_size(size), make)
 
 
 class Prepared:
@@ -111,10 +142,9 @@ class Prepared:
         self,
         plan: BasePlan | Form,
         place: Place,
-        result_shape: tuple[int, ...],
+        results: Results,
         steps: tuple[Step, ...],
         touched: Callable[[], Extents],
-        *,
         masks: tuple[int, int, int, int],
         workspace_bytes: int,
     ) -> None:
@@ -123,15 +153,8 @@ class Prepared:
         `masks` are the bits of both arrays' addresses by which their kernels' twins are launched, and those that they
         must not have; a workspace of 0 bytes is none.
         """
-        self.plan, self.place, self.result_shape = plan, place, result_shape
-        results, dtype = plan.results, plan.result_dtype
-        self.result_bytes = results * math.prod(result_shape) * dtype.itemsize
-        self.wrapped = (
-            functools.partial(DeviceArray.of_cell, dtype, result_shape)
-            if results == 1
-            else functools.partial(arrays_in, plan.result_tuple, results, dtype, result_shape)
-        )
-        self.cell_bytes = cell_size(self.result_bytes)
+        self.plan, self.place = plan, place
+        self.result_shape, self.result_bytes, self.cell_bytes, self.wrapped = results
         self._steps = steps
         self._extents: Extents | Callable[[], Extents] = touched
         self._mask, self._second_mask, self.refused, self.second_refused = masks
@@ -139,31 +162,33 @@ class Prepared:
         self._kept: tuple[bool, ...] = ()  # whether its kernels and their twins are loaded for good
         # Between two kernels it holds what only they know of, so it is not that of others; where the second was never
         # launched, nobody uses it again.
-        self._own = Workspace(place.stream) if len(steps) > 1 else None
-        self._idle: list[None] = [None]  # taken during a call of several kernels; lost if that ends early
+        self._own: Workspace | None = None
+        if len(steps) > 1:
+            self._own = Workspace(place.stream)
+            self._idle: list[None] = [None]  # taken during a call of them; lost if that ends early
 
     @classmethod
     def of_plan(cls, plan: BasePlan, place: Place, initial: Any) -> Prepared:
         """Return a plan's launches in a place of its context; raises what `BasePlan.steps` raises."""
         letters, extents = plan.letters, plan.extents
         steps = tuple(
-            Step(PlacedKernel(entry, letters, place), entry.config.grid_blocks, fields)
+            Step(PlacedKernel(entry, letters, place), entry.config.grid_blocks, constants_of(fields))
             for entry, fields in plan.steps(initial)
         )
         differ = any(step.kernel.entry.twin for step in steps)
         return cls(
             plan,
             place,
-            plan.result_shape,
+            Results.of(plan, plan.result_shape),
             steps,
             lambda: extents,
-            masks=(
+            (
                 extents.vector_bytes - 1 if differ else 0,
                 extents.second_vector_bytes - 1 if differ else 0,
                 extents.alignment - 1,
                 extents.second_alignment - 1,
             ),
-            workspace_bytes=plan.workspace_bytes if plan.has_workspace else 0,
+            plan.workspace_bytes if plan.has_workspace else 0,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -135,9 +136,9 @@ def _described(
     source, other = views[0], views[1] if len(views) > 1 else None
     kinds = (source.dtype, None if other is None else other.dtype)
     key = (place, op, options, *kinds, initial is None, forced_strategy())
-    form = thread.form(key, lambda: _form(place, *kinds, op, options, has_initial=initial is not None))
+    form = thread.form(key, _form, place, *kinds, op, options, initial is not None)
     shape, strides, beside = source.shape, source.strides_bytes, None if other is None else _spread(other, source)
-    return (form, shape, strides, beside), lambda: form.prepared(shape, strides, beside, initial)
+    return (form, shape, strides, beside), functools.partial(form.prepared, shape, strides, beside, initial)
 
 
 def _form(
@@ -146,7 +147,6 @@ def _form(
     second: np.dtype[Any] | None,
     op: Any,
     options: tuple[Any, ...],
-    *,
     has_initial: bool,
 ) -> Form:
     from lowlevel_reduce.calls.forms import Form  # noqa: PLC0415 - with the first of them

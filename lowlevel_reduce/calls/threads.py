@@ -117,15 +117,15 @@ class Thread:
             found = self._places[key] = Place(stream)
         return found
 
-    def form(self, key: Any, make: Callable[[], Form]) -> Form:
-        """Return the form of a key, which begins with its place; a new one is kept if the place lasts."""
+    def form(self, key: Any, make: Callable[..., Form], *given: Any) -> Form:
+        """Return the form of a key, which begins with its place; one that is made of what is given lasts as it does."""
         try:
             form = self.forms.get(key)
         except TypeError:  # not hashable
-            return make()
+            return make(*given)
         if form is not None:
             return form
-        form = make()
+        form = make(*given)
         if key[0].lasts:
             if len(self.forms) >= MAX_FORMS:
                 self.forms.clear()

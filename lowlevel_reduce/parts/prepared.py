@@ -10,7 +10,7 @@ import numpy as np
 from lowlevel_reduce.arguments import flag, real
 from lowlevel_reduce.calls.forms import Form
 from lowlevel_reduce.calls.options import forced_strategy, initial_key, key_options
-from lowlevel_reduce.calls.prepared import Prepared
+from lowlevel_reduce.calls.prepared import Prepared, Results
 from lowlevel_reduce.driver import Buffer
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import is_contiguous
@@ -60,7 +60,7 @@ class PreparedChunks(Prepared):
         self, place: Place, shape: tuple[int, int], pieces: tuple[_Piece, ...], extents: Extents, absent_bytes: int
     ) -> None:
         plan = cast("Form", _Words())  # of which no more is asked
-        super().__init__(plan, place, shape, (), lambda: extents, masks=(0, 0, 0, 0), workspace_bytes=0)
+        super().__init__(plan, place, Results.of(plan, shape), (), lambda: extents, (0, 0, 0, 0), 0)
         self._pieces, self._absent_bytes = pieces, absent_bytes
 
     @property

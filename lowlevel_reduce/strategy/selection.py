@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from lowlevel_reduce import layout, operators
 from lowlevel_reduce.arguments import integer, shown
-from lowlevel_reduce.dtypes import LANES, VECTOR_BYTES, element_type
+from lowlevel_reduce.dtypes import LANES, LEAF_BYTES, VECTOR_BYTES, element_type
 from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.strategy import elements, rows, whole
+from lowlevel_reduce.strategy import columns, elements, rows, whole
 from lowlevel_reduce.strategy.base import RowStrategy, Task
 from lowlevel_reduce.strategy.joined_columns import are_columns
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source
@@ -30,7 +30,9 @@ __all__ = [
     "request_of",
     "resolved",
     "select",
+    "sharers",
     "sources_of",
+    "unasked",
     "why",
     "workspace_bytes",
 ]
@@ -229,12 +231,42 @@ def chosen_for(
         raise ValueError("block_threads goes with the reduction of a whole contiguous array")
     task = Task(problem, facts, element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
     if strategy is None and cluster is None:
-        found = elements.faster_elements(task) if problem.length <= element.leaf else None
-        if found is not None:
-            return found
-        if not are_columns(problem, element.itemsize):  # of which `columns` and `joined_columns` remember the choices
-            return _remembered_rows(task)
+        return unasked(task)
     return rows.choose_rows(task, strategy=strategy, cluster=cluster)
+
+
+def unasked(task: Task) -> RowStrategy:
+    """Return how rows or columns run on a device; what was chosen is remembered, for all whose `sharers` are the same.
+
+    Raises
+    ------
+    ValueError
+        If the grid would be too large.
+    """
+    problem, _, itemsize, *_ = task
+    found = elements.faster_elements(task) if problem.length * itemsize <= LEAF_BYTES else None
+    if found is not None:
+        return found
+    if are_columns(problem, itemsize):  # `columns` and `joined_columns` remember the choices
+        return rows.choose_rows(task)
+    return _remembered_rows(task)
+
+
+def sharers(problem: layout.Problem, itemsize: int, accumulator_bytes: int, *, two_arrays: bool) -> Any:
+    """Return what is the same for problems with one choice, on a device and for an operator; None if it is one's own.
+
+    Rows and columns longer than a leaf share it with those of other lengths.
+    """
+    length = problem.length
+    if length * itemsize <= LEAF_BYTES:
+        return None
+    kind = problem.kind
+    if kind == "columns":
+        return columns.sharers(problem, itemsize, accumulator_bytes, two_arrays=two_arrays)
+    if kind == "rows":
+        vector = VECTOR_BYTES // itemsize
+        return kind, problem.rows, problem.aligned, -(-length // (LANES * vector)), rows.are_aligned(problem, vector)
+    return None
 
 
 _MOST_CHOICES = 256

@@ -5,6 +5,7 @@ In the comments, times are in us (microseconds) unless they name another unit.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -122,7 +123,8 @@ class Strategy(NamedTuple):
     @property
     def counts(self) -> tuple[int, int]:
         """The kernels' fields `count`; the second is for a second pass."""
-        return self.partials if self.name == "tiles" else self.tiles_per_block, self.partials
+        partials = self.partials
+        return partials if self.name == "tiles" else self.tiles_per_block, partials
 
     @property
     def few_partials(self) -> bool:
@@ -184,8 +186,7 @@ def choose(
     wide_accumulator : bool
         Whether the operator needs many registers.
     small_elements : bool
-        Whether elements have one or two bytes, which changes how many registers an operator with a wide accumulator
-        gets.
+        Whether elements have one or two bytes, which changes the registers of an operator with a wide accumulator.
 
     Raises
     ------
@@ -195,9 +196,8 @@ def choose(
         If the device lacks what the strategy needs.
     """
     if strategy is None and cluster is None and block_threads is None:
-        for known in _unasked(facts, wide_accumulator, small_elements):
-            if leaves <= known[0]:
-                return _mapped(known[1], leaves, *known[2:])
+        bounds, known = _unasked(facts, wide_accumulator, small_elements)
+        return _mapped(leaves, *known[bisect_left(bounds, leaves)])
     row = _fastest(leaves, facts)
     name = strategy or row.name
     if name not in STRATEGIES:
@@ -209,28 +209,28 @@ def choose(
         raise UnsupportedError("strategy 'cooperative' needs a device that can launch cooperative grids")
     resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator, small_elements)
     programmatic = facts.programmatic and name != "cooperative"
-    return _mapped(name, leaves, warps, blocks_per_cluster, resident_blocks, programmatic)
+    return _mapped(leaves, name, warps, blocks_per_cluster, resident_blocks, programmatic)
 
 
 @lru_cache(maxsize=64)
-def _unasked(facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> tuple[tuple[Any, ...], ...]:
-    """Return the rows of `_table` for an operator: up to how many leaves, and what `_mapped` takes besides leaves."""
+def _unasked(facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> tuple[list[float], list[Any]]:
+    """Return of the rows of `_table` for an operator up to how many leaves each is, and what `_mapped` takes then."""
     rows = [row._replace(warps=min(row.warps, _WIDE_WARPS)) if wide_accumulator else row for row in _table(facts)]
-    given = facts, wide_accumulator, small_elements
-    return tuple((*row, _resident_blocks(row.name, row.warps, *given), facts.programmatic) for row in rows)
+    of = facts, wide_accumulator, small_elements
+    known = [(*row[1:], _resident_blocks(row.name, row.warps, *of), facts.programmatic) for row in rows]
+    return [row.leaves for row in rows], known
 
 
-def _mapped(name: str, leaves: int, warps: int, cluster: int, resident_blocks: int, programmatic: bool) -> Strategy:
-    tiles = max(1, -(-leaves // warps))
+def _mapped(leaves: int, name: str, warps: int, cluster: int, resident_blocks: int, programmatic: bool) -> Strategy:
+    tiles = -(-leaves // warps) or 1
     if name in {"block", "cluster"}:
         blocks: int | None = cluster
         tiles_per_block = power_of_two(-(-tiles // cluster))
     else:
-        clusters = -(-tiles // cluster)
+        clusters, tiles_per_block = -(-tiles // cluster), 1
         # Additional clusters, which fold the partials of the others.
         folding = folding_blocks(clusters, warps) if name == "tiles" else 0
         blocks = (clusters + folding) * cluster if name != "cooperative" else None
-        tiles_per_block = 1
     if tiles > MAX_GRID:
         raise ValueError(f"{leaves} leaves in tiles of {warps} need {tiles} blocks; a grid has at most {MAX_GRID}")
     return Strategy(name, warps, cluster, blocks, tiles, tiles_per_block, resident_blocks, programmatic)

@@ -510,6 +510,7 @@ def test_the_stream_of_a_known_library_is_followed(order, mine, monkeypatch, han
             pointer=lambda x: x.array.pointer,
             stream=lambda ordinal: theirs.handle or 1,
             facts=lambda x: (x.array.shape, (4,), x.array.dtype),
+            read=lambda dtype, shape, strides: (shape, strides, dtype),
             plain=lambda x: True,
         )
         monkeypatch.setitem(libraries._known, Produced, library)

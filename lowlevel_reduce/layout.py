@@ -22,7 +22,8 @@ __all__ = [
     "given_strides",
     "is_contiguous",
     "lengths_of",
-    "plain_problem",
+    "matrix_of",
+    "matrix_problem",
     "problem_of",
 ]
 
@@ -49,8 +50,6 @@ Kind = Literal["whole", "rows", "columns", "strided"]
 
 _LAST = (1, -1)
 """The last axis of a matrix."""
-
-_new = tuple.__new__  # makes a named one without the Python function that its class is called by
 
 
 class Axis(NamedTuple):
@@ -184,45 +183,35 @@ def problem_of(
     return Problem(kind, length, rows, result_shape, kept, reduced, *reach, aligned)
 
 
-def plain_problem(
-    shape: tuple[int, ...], itemsize: int, axis: Any, strides_bytes: tuple[int, ...] | None, keepdims: bool
-) -> Problem | None:
-    """Return what `problem_of` does in a third of the time, of a contiguous array or one axis of a matrix; else None.
+def matrix_of(
+    shape: tuple[int, ...], itemsize: int, axis: int, strides_bytes: tuple[int, ...] | None
+) -> tuple[int, int, int, int] | None:
+    """Return rows and their length, and the bytes from row to row and from element to element, along a matrix's axis.
 
-    There is no second array; shape and strides are those of an array that is there, and so need no check.
+    None stands for a matrix that `problem_of` must look at. Shape and strides are of an array that is there.
     """
-    if axis is None:
-        if strides_bytes is not None and strides_bytes != contiguous_strides(shape, itemsize):
-            return None
-        elements = math.prod(shape)
-        high = elements * itemsize
-        if not 0 < high <= MAX_BYTES:
-            return None
-        joined = (_new(Axis, (elements, itemsize, 0, 0)),) if elements > 1 else ()
-        return _new(Problem, ("whole", elements, 1, (1,) * len(shape) if keepdims else (), (), joined, 0, high, True))
-    if len(shape) != 2 or type(axis) is not int or not -2 <= axis < 2:
-        return None
     outer, inner = shape
     outer_stride, stride = strides_bytes or (inner * itemsize, itemsize)
     if axis in _LAST:
-        length, rows, step, apart = inner, outer, stride, outer_stride
+        rows, length, apart, step = outer, inner, outer_stride, stride
     else:
-        length, rows, step, apart = outer, inner, outer_stride, stride
-    row_bytes = length * itemsize
-    if length < 2 or rows < 2 or step <= 0 or apart <= 0 or rows * row_bytes > MAX_BYTES:
+        rows, length, apart, step = inner, outer, stride, outer_stride
+    if length < 2 or rows < 2 or step <= 0 or apart <= 0 or length * rows * itemsize > MAX_BYTES:
         return None
-    kept, reduced = (_new(Axis, (rows, apart, 0, 1)),), (_new(Axis, (length, step, 0, 0)),)
-    aligned = False
-    if apart == itemsize:
-        kind: Kind = "columns"
-    elif step == itemsize:
-        kind = "rows"
-        aligned = not (row_bytes | apart) % VECTOR_BYTES
-    else:
-        kind = "columns" if _are_close(kept, reduced) else "strided"
+    return rows, length, apart, step
+
+
+def matrix_problem(
+    rows: int, length: int, apart: int, step: int, itemsize: int, result_shape: tuple[int, ...]
+) -> Problem:
+    """Return what `problem_of` does, of what `matrix_of` returned."""
+    kept, reduced = (Axis(rows, apart, 0, 1),), (Axis(length, step),)
+    kind: Kind = "columns" if apart == itemsize else "rows" if step == itemsize else "strided"
+    if kind == "strided" and _are_close(kept, reduced):
+        kind = "columns"
+    aligned = kind == "rows" and not (length * itemsize | apart) % VECTOR_BYTES
     high = (length - 1) * step + (rows - 1) * apart + itemsize
-    result_shape = (rows,) if not keepdims else (rows, 1) if axis in _LAST else (1, rows)
-    return _new(Problem, (kind, length, rows, result_shape, kept, reduced, 0, high, aligned))
+    return Problem(kind, length, rows, result_shape, kept, reduced, 0, high, aligned)
 
 
 def _divided(

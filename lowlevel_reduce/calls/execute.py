@@ -19,7 +19,7 @@ from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_output
 from lowlevel_reduce.arrays.libraries import producer_of
 from lowlevel_reduce.calls.options import forced_strategy, initial_key
-from lowlevel_reduce.calls.prepared import Prepared
+from lowlevel_reduce.calls.prepared import Family, Prepared
 from lowlevel_reduce.calls.threads import Thread, here
 from lowlevel_reduce.calls.views import (
     CURRENT,
@@ -48,7 +48,8 @@ Made = Callable[[], Prepared]
 
 Describe = Callable[["Thread", "Place", tuple[ArrayView, ...], Any, Any, Any], tuple[tuple[Any, ...], Made]]
 """Takes a place, the views of the arrays, operator, options and initial value, and checks them. It returns a key of all
-that the launch depends on besides the initial value, and what prepares it."""
+that the launch depends on besides the initial value, and what prepares it. If the key begins with a `Family`, and the
+call has one array, then that prepares calls of all shapes and strides, unasked."""
 
 
 def execute(
@@ -169,31 +170,41 @@ def _remembered(
 
 def _anew(thread: Thread, key: Any, make: Describe, arrays: tuple[Any, Any, Any], stream: Any, initial: Any) -> Any:
     """Make a call whose like was not made, in a place where others were; None if there is none, or it must be asked."""
-    spot, first, other, into, op, options, _, _ = key
-    place = thread.spots.get(spot or first[:3])
+    spot, first, other, into, op, options, start, forced = key
+    kind: Any = None
+    form: Family | None = None
+    if other is None and into is None:
+        kind = (spot, first[:4], op, options, start is None, forced)
+        form = thread.kinds.get(kind)
+    place = thread.spots.get(spot or first[:3]) if form is None else form.place
     if place is None or place.is_over:
         return None
     if not is_current(thread, place, spot):
         with place.context.pushed():
             return _anew(thread, key, make, arrays, stream, initial)
     x, second, out = arrays
-    if place.is_capturing or not are_of(place, first, other, into):
+    if place.is_capturing or (form is None and not are_of(place, first, other, into)):
         return None
-    if out is None:  # of a new shape: all but the launch is known not to fail
-        views: tuple[ArrayView, ...] = (
-            (trusted_view(first),) if other is None else (trusted_view(first), trusted_view(other))
-        )
+    if form is not None:
+        like = trusted_view(first)
+        known: Any = (form, like[1], like[2], None)
+        prepared = form.prepared(like[1], like[2], None, initial)
+    elif out is None:  # of a new shape: all but the launch is known not to fail
+        views = tuple([trusted_view(each) for each in ((first,) if other is None else (first, other))])
         known, made = make(thread, place, views, op, options, initial)
         prepared = made()
-        if thread.has_met(known):
-            thread.keep(key, prepared)
-        return None if prepared.is_nothing else _again(thread, prepared, key, x, second, out, stream, True)
-    views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
-    known, made = make(thread, place, views, op, options, initial)
-    prepared = _found(thread, place, (*known, initial_key(initial)), made)
-    result = _put(place, prepared, views, out, stream=stream)
-    thread.keep(key, prepared)
-    return result
+        if kind is not None and isinstance(known[0], Family):
+            thread.keep_kind(kind, known[0])
+    else:
+        views = tuple([view_in(thread, place, each) for each in ((x,) if second is None else (x, second))])
+        known, made = make(thread, place, views, op, options, initial)
+        prepared = _found(thread, place, (*known, initial_key(initial)), made)
+        result = _put(place, prepared, views, out, stream=stream)
+        thread.keep(key, prepared)
+        return result
+    if thread.has_met(known):
+        thread.keep(key, prepared)
+    return None if prepared.is_nothing else _again(thread, prepared, key, x, second, out, stream, True)
 
 
 def _again(

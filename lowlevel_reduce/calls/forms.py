@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 from lowlevel_reduce import layout
 from lowlevel_reduce.calls.options import STRATEGY_VARIABLE
 from lowlevel_reduce.calls.places import constants_of
-from lowlevel_reduce.calls.prepared import PlacedKernel, Prepared, Results, Step
+from lowlevel_reduce.calls.prepared import Family, PlacedKernel, Prepared, Results, Step
 from lowlevel_reduce.dtypes import LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.plans.array import Plan, fields_of
@@ -25,6 +26,7 @@ from lowlevel_reduce.strategy.whole import choose, workspace_bytes
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.operators.base import Reduction
+    from lowlevel_reduce.plans.launch import Extents
     from lowlevel_reduce.strategy.base import RowStrategy
     from lowlevel_reduce.strategy.whole import Strategy
 
@@ -42,8 +44,6 @@ sixteen leaves long, have 256."""
 
 BOUNDS = {"_choices": MAX_CHOICES}
 """The most entries of what a form keeps, by its name: who watches for growth tells it from what has no bound."""
-
-_new = tuple.__new__  # makes a named one without the Python function that its class is called by
 
 
 class Choice(NamedTuple):
@@ -68,7 +68,7 @@ class Choice(NamedTuple):
     workspace_bytes: int
 
 
-class Form:
+class Form(Family):
     """A reduction in a place whose arrays lack their shape and strides.
 
     A shape is laid out, a strategy chosen for it, and of that follow a kernel, a number of blocks and an argument.
@@ -81,11 +81,13 @@ class Form:
         Number of results per row.
     result_dtype : numpy.dtype
         Their type.
+    place : Place
+        The place.
     """
 
     __slots__ = (
-        *("_asked", "_axis", "_choices", "_keepdims", "_kernels", "_masks", "_of", "_of_whole", "_op", "_place"),
-        *("_results", "_strategy"),
+        *("_asked", "_axis", "_choices", "_is_plain", "_keepdims", "_kernels", "_masks", "_of", "_of_whole", "_op"),
+        *("_results", "_strategy", "place"),
         *("result_dtype", "results"),
     )
 
@@ -108,12 +110,15 @@ class Form:
         TypeError, ValueError, UnsupportedError
             As `lowlevel_reduce.plan`; or if the operator takes no second array, or lacks one, or one of another type.
         """
-        self._op, self._place = op, place
+        self._op, self.place = op, place
         self._strategy, self._of_whole = strategy, os.environ.get(STRATEGY_VARIABLE)
         self._axis, self._keepdims = axis, keepdims
+        is_one = type(axis) is int and -2 <= axis < 2
+        self._is_plain = strategy is None and (is_one or (axis is None and not self._of_whole))
         self._asked = {"dtype": dtype, "axis": axis, "keepdims": keepdims, **options}
         self._of = of = resolved(op, dtype=dtype, **options)
         self.results, self.result_dtype = of.reduction.results, of.types.result_dtype
+        self._is_plain = self._is_plain and not of.second_itemsize
         expected = of.reduction.second_dtype(of.types.element)
         _check_second(of.reduction, expected, second_dtype)
         self._masks = VECTOR_BYTES - 1, second_vector_bytes(expected, of.itemsize) - 1, 0, 0
@@ -141,87 +146,136 @@ class Form:
         TypeError, ValueError, UnsupportedError, and errors of the driver, the compiler and the cache
             As `lowlevel_reduce.plan`.
         """
-        of, place = self._of, self._place
-        problem = None
-        if not of.second_itemsize:
-            problem = layout.plain_problem(shape, of.itemsize, self._axis, strides_bytes, self._keepdims)
-        elif second_strides_bytes is None:
+        of = self._of
+        reduction = of.reduction
+        words = reduction.constants if initial is None else reduction.initial_words(initial, of.types)
+        if self._is_plain:
+            found = (self._of_array if self._axis is None else self._of_matrix)(shape, strides_bytes, words)
+            if found is not None:
+                return found
+        if second_strides_bytes is None and of.second_itemsize:
             second_strides_bytes = layout.contiguous_strides(shape, of.second_itemsize)
-        if problem is None:
-            problem = layout.problem_of(
-                shape,
-                of.itemsize,
-                axis=self._axis,
-                keepdims=self._keepdims,
-                strides_bytes=strides_bytes,
-                second_strides_bytes=second_strides_bytes,
-                second_itemsize=of.second_itemsize,
-            )
+        problem = self._problem(shape, strides_bytes, second_strides_bytes)
         is_whole = problem.kind == "whole"
         forced = self._strategy or (self._of_whole if is_whole else None)
         if forced or not problem.rows:
             return self._planned(shape, strides_bytes, second_strides_bytes, forced, initial)
-        length, reduction = problem.length, of.reduction
-        if not length or reduction.least is not None:
+        check_length(problem.length, of)
+        choice = self._whole(problem.length) if is_whole else self._rows(problem)
+        fields = fields_of(problem, choice.chosen, reduction, of.types, 0, choice.count, words)
+        return self._made(
+            choice, problem.result_shape, constants_of(fields), shape, strides_bytes, second_strides_bytes
+        )
+
+    def _of_array(
+        self, shape: tuple[int, ...], strides_bytes: tuple[int, ...] | None, words: tuple[int, int]
+    ) -> Prepared | None:
+        """Return a launch for all of a contiguous array; None for one that must be looked at."""
+        itemsize, length = self._of.itemsize, math.prod(shape)
+        if not 0 < length * itemsize <= layout.MAX_BYTES:
+            return None
+        if strides_bytes is not None and strides_bytes != layout.contiguous_strides(shape, itemsize):
+            return None
+        if self._of.reduction.least is not None:
+            check_length(length, self._of)
+        choice = self._whole(length)
+        constants = array("Q", (0, length, 1, choice.count, *words))
+        return self._made(choice, (1,) * len(shape) if self._keepdims else (), constants, shape, strides_bytes, None)
+
+    def _of_matrix(
+        self, shape: tuple[int, ...], strides_bytes: tuple[int, ...] | None, words: tuple[int, int]
+    ) -> Prepared | None:
+        """Return a launch for one axis of a matrix; None for one that must be looked at."""
+        of, axis = self._of, self._axis
+        itemsize = of.itemsize
+        matrix = layout.matrix_of(shape, itemsize, axis, strides_bytes) if len(shape) == 2 else None
+        if matrix is None:
+            return None
+        rows, length, apart, step = matrix
+        if of.reduction.least is not None:
             check_length(length, of)
-        words = reduction.constants if initial is None else reduction.initial_words(initial, of.types)
-        if is_whole:
-            choice = self._of_whole_array(length)
-            constants = array("Q", (0, length, 1, choice.count, *words))
+        result_shape = (rows,) if not self._keepdims else (1, rows) if axis in (0, -2) else (rows, 1)
+        shared, problem = sharers(rows, length, apart, step, itemsize), None
+        choice = self._choices.get(shared)
+        if choice is None:
+            problem = layout.matrix_problem(rows, length, apart, step, itemsize, result_shape)
+            choice = self._rows(problem)
+            if shared is not None:
+                if len(self._choices) >= MAX_CHOICES:
+                    self._choices.clear()
+                self._choices[shared] = choice
+        chosen, count = choice.chosen, choice.count
+        if problem is not None and chosen.name == "short_rows":
+            constants = constants_of(fields_of(problem, chosen, of.reduction, of.types, 0, count, words))
         else:
-            choice = self._of_rows(problem)
-            chosen = choice.chosen
-            if problem.kept[1:] or problem.reduced[1:] or chosen.name == "short_rows":
-                constants = constants_of(fields_of(problem, chosen, reduction, of.types, 0, choice.count, words))
-            else:
-                constants = array("Q", matrix_words(problem, choice.count, words, chosen.folders))
+            content = matrix_words(rows, length, apart, step, itemsize, count, words, chosen.folders)
+            constants = array("Q", content)
+        return self._made(choice, result_shape, constants, shape, strides_bytes, None)
+
+    def _made(
+        self,
+        choice: Choice,
+        result_shape: tuple[int, ...],
+        constants: array[int],
+        shape: tuple[int, ...],
+        strides_bytes: tuple[int, ...] | None,
+        second_strides_bytes: tuple[int, ...] | None,
+    ) -> Prepared:
         kernel, results = choice.kernel, self._results
-        if problem.result_shape != results.shape:
-            results = self._results = Results.of(self, problem.result_shape)
+        if result_shape != results.shape:
+            results = self._results = Results.of(self, result_shape)
         return Prepared(
             self,
-            place,
+            self.place,
             results,
             (Step(kernel, choice.blocks, constants),),
-            functools.partial(extents, reduction, of.types, problem, shape, second_strides_bytes),
+            functools.partial(self._touched, shape, strides_bytes, second_strides_bytes),
             self._masks if kernel.entry.twin is not None else _NO_MASKS,
             choice.workspace_bytes,
         )
 
-    def _of_whole_array(self, length: int) -> Choice:
+    def _problem(self, shape: Any, strides_bytes: Any, second_strides_bytes: Any) -> layout.Problem:
+        of = self._of
+        return layout.problem_of(
+            shape,
+            of.itemsize,
+            axis=self._axis,
+            keepdims=self._keepdims,
+            strides_bytes=strides_bytes,
+            second_strides_bytes=second_strides_bytes,
+            second_itemsize=of.second_itemsize,
+        )
+
+    def _touched(self, shape: Any, strides_bytes: Any, second_strides_bytes: Any) -> Extents:
+        """Return which bytes a launch touches, where somebody asks: of most launches nobody does."""
+        problem = self._problem(shape, strides_bytes, second_strides_bytes)
+        return extents(self._of.reduction, self._of.types, problem, shape, second_strides_bytes)
+
+    def _whole(self, length: int) -> Choice:
         """Return the choice for a whole array."""
         of = self._of
         leaves = -(-length * of.itemsize // LEAF_BYTES)
         chosen = choose(
-            leaves, self._place.facts, wide_accumulator=of.text.wide, small_elements=of.itemsize <= _SMALL_BYTES
+            leaves, self.place.facts, wide_accumulator=of.text.wide, small_elements=of.itemsize <= _SMALL_BYTES
         )
         count, partials = chosen.counts
         size = workspace_bytes(leaves, of.text.accumulator_bytes) if partials else 0
-        return _new(Choice, (chosen, self._kernel(chosen), chosen.blocks, count, size))
+        return Choice(chosen, self._kernel(chosen), chosen.blocks or 0, count, size)
 
-    def _of_rows(self, problem: layout.Problem) -> Choice:
-        """Return the choice for rows or columns, which is remembered for others that share it."""
-        of = self._of
-        text = of.text
-        key = sharers(problem, of.itemsize, text.accumulator_bytes, two_arrays=text.two_arrays)
-        found = None if key is None else self._choices.get(key)
-        if found is None:
-            facts, size = self._place.facts, text.accumulator_bytes
-            chosen = unasked(Task(problem, facts, of.itemsize, size, text.heavy, text.two_arrays))
-            size = chosen.workspace_bytes(problem.rows, size)
-            found = Choice(chosen, self._kernel(chosen), chosen.blocks, chosen.count, size)
-            if key is not None:
-                if len(self._choices) >= MAX_CHOICES:
-                    self._choices.clear()
-                self._choices[key] = found
-        return found
+    def _rows(self, problem: layout.Problem) -> Choice:
+        """Return the choice for rows or columns."""
+        of, text = self._of, self._of.text
+        task = Task(problem, self.place.facts, of.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
+        chosen = unasked(task)
+        size = chosen.workspace_bytes(problem.rows, text.accumulator_bytes)
+        return Choice(chosen, self._kernel(chosen), chosen.blocks, chosen.count, size)
 
     def _kernel(self, chosen: Strategy | RowStrategy) -> PlacedKernel:
         """Return the only kernel of a strategy, in blocks and clusters of its size, for any grid."""
         like = chosen.like
         found = self._kernels.get(like)
         if found is None:
-            of, place = self._of, self._place
+            of, place = self._of, self.place
             (entry,) = kernels_of(of, chosen, sources_of(of.text, chosen), place.context, place.facts)
             found = self._kernels[like] = PlacedKernel(entry, signature(chosen.argument_kind), place)
         return found
@@ -230,7 +284,7 @@ class Form:
         self, shape: Any, strides_bytes: Any, second_strides_bytes: Any, strategy: str | None, initial: Any
     ) -> Prepared:
         """Return the same by a plan, for strategies of several kernels or of resident grids, and where none runs."""
-        context = self._place.context
+        context = self.place.context
         request = request_of(
             self._op,
             shape=shape,
@@ -238,8 +292,8 @@ class Form:
             second_strides_bytes=second_strides_bytes,
             **self._asked,
         )
-        mapping = map_request(request, context, strategy=strategy, facts=self._place.facts)
-        return Prepared.of_plan(Plan(request, context, mapping), self._place, initial)
+        mapping = map_request(request, context, strategy=strategy, facts=self.place.facts)
+        return Prepared.of_plan(Plan(request, context, mapping), self.place, initial)
 
 
 def _check_second(reduction: Reduction, expected: np.dtype[Any] | None, given: np.dtype[Any] | None) -> None:

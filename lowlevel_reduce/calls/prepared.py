@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import struct
+from abc import abstractmethod
 from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,11 +27,29 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.base import BasePlan
     from lowlevel_reduce.plans.mapping import MappedKernel
 
-__all__ = ["PlacedKernel", "Prepared", "Results", "Step", "arrays_in"]
+__all__ = ["Family", "PlacedKernel", "Prepared", "Results", "Step", "arrays_in"]
 
 
 _numbers = itertools.count(1)
 _pack = struct.Struct("=4Q").pack_into  # faster than four items by their places
+
+
+class Family:
+    """What calls of one operator, options and types have in common in a place, whose shapes differ."""
+
+    __slots__ = ()
+
+    place: Place
+
+    @abstractmethod
+    def prepared(
+        self,
+        shape: tuple[int, ...],
+        strides_bytes: tuple[int, ...] | None,
+        second_strides_bytes: tuple[int, ...] | None,
+        initial: Any,
+    ) -> Prepared:
+        """Return a launch for arrays of one shape and strides."""
 
 
 class PlacedKernel:

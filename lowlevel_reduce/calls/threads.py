@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.libraries import Producer, producer_of
 from lowlevel_reduce.calls.places import Place
-from lowlevel_reduce.calls.prepared import Prepared
+from lowlevel_reduce.calls.prepared import Family, Prepared
 from lowlevel_reduce.calls.views import spot_in
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.driver.waits import Waits, waits
@@ -40,7 +40,8 @@ MAX_PLACES = 64
 """The most streams in which a thread keeps launchers and memory; before it exceeds that, it forgets them all."""
 
 BOUNDS = {
-    **{"calls": MAX_CALLS, "spots": MAX_CALLS, "forms": MAX_FORMS, "_met": MAX_MET},
+    **{"calls": MAX_CALLS, "spots": MAX_CALLS, "forms": MAX_FORMS, "kinds": MAX_FORMS},
+    "_met": MAX_MET,
     **{"problems": MAX_PLACES, "_places": MAX_PLACES, "_streams": MAX_PLACES},
 }
 """The most entries of what a thread keeps, by its name: who watches for growth tells it from what has no bound."""
@@ -57,6 +58,8 @@ class Thread:
         Prepared calls, by everything that they depend on: see `execute`.
     forms : dict
         By all that they depend on, what calls have in common whose shapes differ: see `Form`.
+    kinds : dict
+        Forms, by all that calls of one array depend on but its shape and strides, if it is trusted in the form's place.
     problems : dict
         By place, the problems that are prepared there, by all that they depend on. The place does not have them, for
         each of them has it.
@@ -71,14 +74,15 @@ class Thread:
     """
 
     __slots__ = (
-        *("__weakref__", "_met", "_places", "_streams", "calls", "context", "context_id", "driver", "forms", "others"),
-        *("problems", "spots", "wait"),
+        *("__weakref__", "_met", "_places", "_streams", "calls", "context", "context_id", "driver", "forms", "kinds"),
+        *("others", "problems", "spots", "wait"),
     )
 
     def __init__(self, driver: binding.Implementation) -> None:
         self.driver = driver
         self.calls: dict[Any, Prepared] = {}
         self.forms: dict[Any, Form] = {}
+        self.kinds: dict[Any, Family] = {}
         self.others: dict[Any, Any] = {}
         self.spots: dict[Any, Place] = {}
         self.problems: dict[Place, OrderedDict[Any, Any]] = {}
@@ -91,7 +95,7 @@ class Thread:
 
     def forget(self) -> None:
         """Forget all calls and places: their memory goes, in the order of each stream."""
-        for each in (self.calls, self.spots, self.forms, self.problems, self.others, self.wait, self._met):
+        for each in (self.calls, self.spots, self.forms, self.kinds, self.problems, self.others, self.wait, self._met):
             each.clear()
         self._places.clear()
         self._streams.clear()
@@ -110,7 +114,7 @@ class Thread:
         if found is None or found.is_over:
             self._drop_closed()
             if len(self._places) >= MAX_PLACES:
-                for each in (self._places, self.calls, self.spots, self.forms, self.problems):
+                for each in (self._places, self.calls, self.spots, self.forms, self.kinds, self.problems):
                     each.clear()
             if is_default:  # an object of its own, usable whichever of the caller's is closed
                 stream = Stream.from_handle(stream.handle or 1, context=context).fixed()
@@ -131,6 +135,13 @@ class Thread:
                 self.forms.clear()
             self.forms[key] = form
         return form
+
+    def keep_kind(self, kind: Any, form: Family) -> None:
+        """Remember by which form a kind of calls is prepared, if that lasts."""
+        if form.place.lasts:
+            if len(self.kinds) >= MAX_FORMS:
+                self.kinds.clear()
+            self.kinds[kind] = form
 
     def prepare(self, place: Place, key: Any, prepared: Any) -> None:
         """Keep a prepared problem of a place for later calls, if it lasts as long."""
@@ -184,6 +195,7 @@ class Thread:
             gone = [self._places.pop(key) for key in closed]
             self.calls = {key: prepared for key, prepared in self.calls.items() if prepared.place not in gone}
             self.forms = {key: form for key, form in self.forms.items() if key[0] not in gone}
+            self.kinds = {key: form for key, form in self.kinds.items() if form.place not in gone}
             for place in gone:
                 self.problems.pop(place, None)
             self.spots = {key: place for key, place in self.spots.items() if place not in gone}

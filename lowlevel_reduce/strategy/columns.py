@@ -34,7 +34,7 @@ from lowlevel_reduce.strategy.column_cuts import (
 from lowlevel_reduce.strategy.whole import largest_cluster, power_of_two
 
 __all__ = ["MOST_FOLDERS", "Columns", "Way", "choose_columns", "cost", "folders", "is_wide", "resident_columns",
-           "sharers", "strategy_of", "ways"]  # fmt: skip
+           "strategy_of", "ways"]  # fmt: skip
 
 _RESIDENT, _LIGHT_BYTES = 3, 16
 """How many blocks must fit on a multiprocessor, which leaves a thread 80 registers; heavy operators, and those with
@@ -131,25 +131,19 @@ def choose_columns(of: Task) -> RowStrategy:
     What was chosen is remembered by all that the choice depends on, which most lengths of long columns share.
     """
     problem, _, itemsize, accumulator_bytes, _, two_arrays = of
-    key = (of[1:], sharers(problem, itemsize, accumulator_bytes, two_arrays=two_arrays))
+    wide = loads_of(itemsize, accumulator_bytes, wide=True, two_arrays=two_arrays)
+    by_ones = itemsize <= NARROW_BYTES or _are_aligned(problem, Loads(1, 1), itemsize)  # elements at least are aligned
+    key = (
+        *of[1:],
+        problem.rows, *problem.kept[0][:2], len(problem.reduced) <= 1, _are_aligned(problem, wide, itemsize), by_ones,
+        _vectors_of(of), min(problem.length, _MANY_ELEMENTS),
+    )  # fmt: skip
     found = _chosen.get(key)
     if found is None:
         if len(_chosen) >= _REMEMBERED:
             _chosen.clear()
         found = _chosen[key] = _cheapest(_kernels(of))
     return found
-
-
-def sharers(problem: Problem, itemsize: int, accumulator_bytes: int, *, two_arrays: bool) -> tuple[Any, ...]:
-    """Return all that the choice for columns depends on, on a device and for an operator."""
-    wide = loads_of(itemsize, accumulator_bytes, wide=True, two_arrays=two_arrays)
-    by_ones = itemsize <= NARROW_BYTES or _are_aligned(problem, Loads(1, 1), itemsize)  # elements at least are aligned
-    size, stride, _, _ = problem.kept[0]
-    length = problem.length
-    return (
-        problem.rows, size, stride, len(problem.reduced) <= 1, _are_aligned(problem, wide, itemsize), by_ones,
-        _vectors_of(length, itemsize), min(length, _MANY_ELEMENTS),
-    )  # fmt: skip
 
 
 def _cheapest(kernels: list[Columns]) -> RowStrategy:
@@ -228,7 +222,7 @@ def _are_aligned(problem: Problem, loads: Loads, itemsize: int) -> bool:
 def _kernels(task: Task) -> list[Columns]:
     """Return what the ways by narrow loads have in common, and those by wide loads, if such are wider."""
     problem, _, itemsize, accumulator_bytes, heavy, two_arrays = task
-    vectors, resident = _vectors_of(problem.length, itemsize), resident_columns(accumulator_bytes, heavy=heavy)
+    vectors, resident = _vectors_of(task), resident_columns(accumulator_bytes, heavy=heavy)
     inner, stride = problem.kept[0].size, abs(problem.kept[0].stride)
     found = []
     for wide in (False, True) if stride == itemsize else (False,):
@@ -242,9 +236,9 @@ def _kernels(task: Task) -> list[Columns]:
     return found
 
 
-def _vectors_of(length: int, itemsize: int) -> int:
+def _vectors_of(of: Task) -> int:
     """Return the vectors of a column that threads divide among themselves: a power of two, or those of whole leaves."""
-    vectors = max(1, -(-length * itemsize // VECTOR_BYTES))
+    vectors = max(1, -(-of.problem.length * of.itemsize // VECTOR_BYTES))
     return power_of_two(vectors) if vectors <= LEAF else -(-vectors // LEAF) * LEAF
 
 

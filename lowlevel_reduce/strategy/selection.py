@@ -12,7 +12,7 @@ from lowlevel_reduce import layout, operators
 from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.dtypes import LANES, LEAF_BYTES, VECTOR_BYTES, element_type
 from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.strategy import columns, elements, rows, whole
+from lowlevel_reduce.strategy import elements, rows, whole
 from lowlevel_reduce.strategy.base import RowStrategy, Task
 from lowlevel_reduce.strategy.joined_columns import are_columns
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source
@@ -236,7 +236,7 @@ def chosen_for(
 
 
 def unasked(task: Task) -> RowStrategy:
-    """Return how rows or columns run on a device; what was chosen is remembered, for all whose `sharers` are the same.
+    """Return how rows or columns run on a device; what was chosen is remembered for others that it depends not on.
 
     Raises
     ------
@@ -252,20 +252,19 @@ def unasked(task: Task) -> RowStrategy:
     return _remembered_rows(task)
 
 
-def sharers(problem: layout.Problem, itemsize: int, accumulator_bytes: int, *, two_arrays: bool) -> Any:
-    """Return what is the same for problems with one choice, on a device and for an operator; None if it is one's own.
+def sharers(rows: int, length: int, apart: int, step: int, itemsize: int) -> tuple[Any, ...] | None:
+    """Return what is the same for matrices of which `unasked` makes one choice, on a device and for an operator.
 
-    Rows and columns longer than a leaf share it with those of other lengths.
+    None stands for a choice of one's own. What is given is what `layout.matrix_of` returns. Lengths count by the loads
+    of a warp for rows, and by leaves for columns; strides, as they are aligned.
     """
-    length = problem.length
-    if length * itemsize <= LEAF_BYTES:
+    size = length * itemsize
+    if size <= LEAF_BYTES:  # by whose length it is decided whether a thread loads few elements
         return None
-    kind = problem.kind
-    if kind == "columns":
-        return columns.sharers(problem, itemsize, accumulator_bytes, two_arrays=two_arrays)
-    if kind == "rows":
-        vector = VECTOR_BYTES // itemsize
-        return kind, problem.rows, problem.aligned, -(-length // (LANES * vector)), rows.are_aligned(problem, vector)
+    if apart == itemsize:
+        return "columns", rows, step % VECTOR_BYTES, -(-size // LEAF_BYTES)
+    if step == itemsize:
+        return "rows", rows, apart % VECTOR_BYTES, size % VECTOR_BYTES == 0, -(-size // (LANES * VECTOR_BYTES))
     return None
 
 

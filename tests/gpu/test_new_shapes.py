@@ -123,7 +123,7 @@ def test_forms_go_with_their_place(context, monkeypatch):
     with Stream.create(context) as another:
         lr.sum(on(another, DRAWN[0]), stream=another)
         (form,) = threads.here().forms.values()
-        assert form._place.stream.handle == another.handle, "what the closed stream had has gone"
+        assert form.place.stream.handle == another.handle, "what the closed stream had has gone"
         del form
     threads.here().forget()
     gc.collect()

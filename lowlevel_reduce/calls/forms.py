@@ -113,12 +113,12 @@ class Form(Family):
         self._op, self.place = op, place
         self._strategy, self._of_whole = strategy, os.environ.get(STRATEGY_VARIABLE)
         self._axis, self._keepdims = axis, keepdims
-        is_one = type(axis) is int and -2 <= axis < 2
-        self._is_plain = strategy is None and (is_one or (axis is None and not self._of_whole))
         self._asked = {"dtype": dtype, "axis": axis, "keepdims": keepdims, **options}
         self._of = of = resolved(op, dtype=dtype, **options)
         self.results, self.result_dtype = of.reduction.results, of.types.result_dtype
-        self._is_plain = self._is_plain and not of.second_itemsize
+        is_one = type(axis) is int and -2 <= axis < 2
+        is_plain = is_one or (axis is None and not self._of_whole)
+        self._is_plain = is_plain and strategy is None and not of.second_itemsize
         expected = of.reduction.second_dtype(of.types.element)
         _check_second(of.reduction, expected, second_dtype)
         self._masks = VECTOR_BYTES - 1, second_vector_bytes(expected, of.itemsize) - 1, 0, 0

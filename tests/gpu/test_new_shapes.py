@@ -9,7 +9,7 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
-from lowlevel_reduce.calls import threads
+from lowlevel_reduce.calls import forms, threads
 from lowlevel_reduce.driver import Graph, Stream
 
 DRAWN = np.random.default_rng(30).standard_normal((60, 70)).astype(np.float32)
@@ -62,6 +62,51 @@ def test_new_shapes_in_two_streams_by_turns(context):
                 assert prepared.place.stream.is_same(stream), "it was launched there"
                 assert found.numpy().tobytes() == lr.tree.reduce(DRAWN[:size], axis=0).tobytes()
                 del found
+
+
+def test_new_shapes_in_the_stream_that_is_given_by_turns(context):
+    """Of arrays of one stream: by all else the calls are alike."""
+    with Stream.create(context) as first, Stream.create(context) as second:
+        assert first.id != second.id
+        for size in range(5, 11):
+            x = on(first, DRAWN[:size])
+            for stream in (first, second):
+                for _ in range(2):  # the second one is kept
+                    found = lr.sum(x, axis=0, stream=stream)
+                *_, prepared = threads.here().calls.values()
+                assert prepared.place.stream.is_same(stream), "it was launched there"
+                assert found.numpy().tobytes() == lr.tree.reduce(DRAWN[:size], axis=0).tobytes()
+                del found
+            del x
+
+
+def test_long_rows_and_columns_of_new_lengths_share_their_choices(stream):
+    """As wide as a memory line is for columns; rows lie apart, at odd addresses, or one after the other."""
+    flat = np.random.default_rng(33).standard_normal(70_000).astype(np.float32)
+    whole = on(stream, flat)
+    threads.here().forget()
+    for rows, first, last in ((3, 1025, 1600), (5, 1030, 1200), (3, 3000, 3200)):
+        for length in range(first, last, 83):
+            x, there = (each[: rows * length].reshape(rows, length) for each in (flat, whole))
+            for keepdims in (False, True):
+                found = lr.sum(there, axis=1, keepdims=keepdims, stream=stream)
+                expected = lr.tree.reduce(x, axis=1, keepdims=keepdims)
+                assert (found.shape, found.numpy().tobytes()) == (expected.shape, expected.tobytes()), length
+            columns, below = (each[: rows * length].reshape(length, rows) for each in (flat, whole))
+            found = lr.sum(below, axis=0, stream=stream)
+            assert found.numpy().tobytes() == lr.tree.reduce(columns, axis=0).tobytes(), length
+    *_, of_columns = threads.here().forms.values()
+    assert len(of_columns._choices) == 4, "one for each number of rows and of begun leaves"
+
+
+def test_no_more_choices_are_kept_than_the_bound(stream, monkeypatch):
+    monkeypatch.setattr(forms, "MAX_CHOICES", 3)
+    threads.here().forget()
+    whole = on(stream, np.zeros(20_000, np.float32))
+    for length in range(1025, 5000, 300):
+        lr.sum(whole[: 3 * length].reshape(3, length), axis=1, stream=stream)
+        (form,) = threads.here().forms.values()
+        assert 0 < len(form._choices) <= 3
 
 
 def test_of_shapes_that_come_once_nothing_is_kept(stream, monkeypatch):
@@ -119,11 +164,14 @@ def test_forms_go_with_their_place(context, monkeypatch):
             for axis in (None, 0):
                 lr.sum(x, axis=axis, accumulate=accumulate, stream=stream)
                 assert 0 < len(threads.here().forms) <= 3
+                assert len(threads.here().kinds) <= 3
+        assert threads.here().kinds
         del x
     with Stream.create(context) as another:
         lr.sum(on(another, DRAWN[0]), stream=another)
         (form,) = threads.here().forms.values()
         assert form.place.stream.handle == another.handle, "what the closed stream had has gone"
+        assert not threads.here().kinds
         del form
     threads.here().forget()
     gc.collect()

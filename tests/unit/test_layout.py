@@ -204,19 +204,25 @@ def test_refusals(shape, axis, error, message):
 @pytest.mark.parametrize("itemsize", [1, 4, 16])
 @pytest.mark.parametrize("keepdims", [False, True])
 def test_a_matrix_is_seen_at_once_as_it_is_otherwise(itemsize, keepdims):
-    """One axis as an integer takes the short way, in a sequence the long one."""
+    """Those that have no rows side by side, or few elements, are looked at otherwise alone."""
     rng = np.random.default_rng(itemsize)
+    seen = 0
     for _ in range(300):
         shape = tuple(rng.choice([0, 1, 2, 3, 8, 48], 2).tolist())
         strides = tuple((rng.choice([-1, 0, 1, 1, 2, 5, 48], 2) * itemsize).tolist())
         for axis, steps in ((0, strides), (1, strides), (-1, None), (-2, None)):
-            found, expected = (
-                layout.problem_of(shape, itemsize, axis=each, keepdims=keepdims, strides_bytes=steps)
-                for each in (axis, (axis,))
-            )
-            assert found == expected, (shape, steps, axis)
+            expected = layout.problem_of(shape, itemsize, axis=axis, keepdims=keepdims, strides_bytes=steps)
+            matrix = layout.matrix_of(shape, itemsize, axis, steps)
+            assert (matrix is None) == (min(shape) < 2 or min(steps or (1,)) <= 0)
+            if matrix is not None:
+                found = layout.matrix_problem(*matrix, itemsize, expected.result_shape)
+                assert found == expected, (shape, steps, axis)
+                seen += 1
+    assert seen > 300
     with pytest.raises(ValueError, match="does not fit into 64 bits"):
         layout.problem_of((3, 4), itemsize, axis=0, keepdims=keepdims, strides_bytes=(1 << 62, itemsize))
+    lies_over = ((1 << 20) + 1, (1 << 20) // itemsize)
+    assert layout.matrix_of(lies_over, itemsize, 1, (2 * itemsize, itemsize)) is None, "of more than 2^40 bytes"
 
 
 def test_more_axes_than_the_kernels_know():

@@ -31,6 +31,8 @@ template <class R, Begin Where> __device__ __forceinline__ void block_rows(const
         : meet<R>(value, problem, place, given, row, length, shared, rank, blocks, warps);
     if constexpr (R::outputs > 0) {
         place.find_outputs(problem, row);
-        write_leaf<R, Where>(held, problem, place, values, leaf, length, lane);
+        uint32 own;  // the lane, asked for anew: kept all along it would take a register that the elements need
+        asm volatile("mov.u32 %0, %%laneid;" : "=r"(own));
+        write_leaf<R, Where>(held, problem, place, values, leaf, length, own);
     }
 }

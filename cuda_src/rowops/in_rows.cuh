@@ -1,7 +1,15 @@
 // Operators as row operations fold them: to the bits of the tree, cheaper.
 #pragma once
 #include "operators/operator_exponential.cuh"
+#include "operators/operator_mean_variance.cuh"
 #include "tree/leaf_steps.cuh"
+
+// One of the two elements of 16 bits in a word. A half that is taken out of it and moved up would be two instructions.
+template <class T> __device__ __forceinline__ float32 pair_number(uint32 word, bool high)
+{
+    if constexpr (is_same<T, bfloat16>) return __uint_as_float(high ? word & 0xffff0000u : word << 16);
+    else return number(T{uint16(high ? word >> 16 : word)});
+}
 
 // A reduction as row operations fold it: with a fold of whole vectors, to the same bits, where that is cheaper.
 template <class Op> struct InRows : Op {};
@@ -14,10 +22,12 @@ template <class Op> struct InPairs : Op {
     {
         constexpr uint32 V = vector_elements<In>;
         const VectorOf<In> u = {v};
+        const uint32 words[4] = {v.x, v.y, v.z, v.w};
         E pairs[V / 2];
 #pragma unroll
         for (uint32 i = 0; i < V / 2; ++i) {
-            const float32 x = widen<float32>(u.elements[2 * i]), y = widen<float32>(u.elements[2 * i + 1]);
+            const float32 x = sizeof(In) == 2 ? pair_number<In>(words[i], false) : widen<float32>(u.elements[2 * i]);
+            const float32 y = sizeof(In) == 2 ? pair_number<In>(words[i], true) : widen<float32>(u.elements[2 * i + 1]);
             pairs[i] = {extreme<true>(x, y), decay(x - y)};
         }
         return fold_array<InPairs, V / 2>(pairs);
@@ -25,3 +35,22 @@ template <class Op> struct InPairs : Op {
 };
 template <class In, class Out> struct InRows<SoftmaxStats<In, float32, Out>> : InPairs<SoftmaxStats<In, float32, Out>> {};
 template <class In, class Out> struct InRows<SoftmaxRest<In, float32, Out>> : InPairs<SoftmaxRest<In, float32, Out>> {};
+
+// Of 16 bits the deviations of a vector, a word at a time.
+template <class In, class Acc, class Out>
+struct InRows<MeanVariance<In, Acc, Out, false>> : MeanVariance<In, Acc, Out, false> {
+    using M = Moments<1>;
+    static constexpr bool folds_with_row = sizeof(In) == 2 && is_float<In>;
+    template <class R> static __device__ __forceinline__ M fold_with_row(uint4 v, const R& row)
+    {
+        const float64 from = InRows::origin(row.pivot);
+        const uint32 words[4] = {v.x, v.y, v.z, v.w};
+        M pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float64 x = float64(pair_number<In>(words[i], false)) - from, y = float64(pair_number<In>(words[i], true)) - from;
+            pairs[i] = {{x + y}, x * x + y * y};
+        }
+        return fold_array<InRows, 4>(pairs);
+    }
+};

@@ -3,7 +3,8 @@
 #include "rowops/meeting.cuh"
 
 constexpr uint32 most_split_steps = 4;  // of a warp
-constexpr uint32 early_columns = 2;  // steps whose columns are loaded before it is known what the row comes to
+// Steps whose columns are loaded before it is known what the row comes to: of few columns two.
+template <class R> constexpr uint32 early_columns = sizeof(typename R::Columns) > 16 ? 1 : 2;
 constexpr uint64 of_split_rows = 64;  // in problem.cut
 
 struct SplitCut {
@@ -38,10 +39,10 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
     held.template load<Where, most_split_steps, true>(leaf_inside(problem, place, begin, length), [&](uint32 t) {
         return VectorPlace<R>{place, index_of(t), left_in(t, length)};
     });
-    typename R::Columns columns[early_columns];
+    typename R::Columns columns[early_columns<R>];
     if constexpr (R::outputs > 0)
 #pragma unroll
-        for (uint32 t = 0; t < early_columns; ++t)
+        for (uint32 t = 0; t < early_columns<R>; ++t)
             if (t < cut.each) columns[t] = R::template columns<Where>(problem, index_of(t), left_in(t, whole));
     const auto source = held_row<R>(place, given, length);
     const auto fold = [&](uint32 t) {
@@ -74,7 +75,7 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
             across.continues = t + 1 < cut.each;
             if (Where == Begin::anywhere ? !all_agree(left > 0) : left <= 0) continue;
             const uint32 index = index_of(t);
-            const auto beside = t < early_columns ? columns[t % early_columns] : R::template columns<Where>(problem, index, left);
+            const auto beside = t < early_columns<R> ? columns[t % early_columns<R>] : R::template columns<Where>(problem, index, left);
             R::template write<Where>(problem, place, index, left, length, held.x[t], held.second(t), values, across, beside);
         }
     }

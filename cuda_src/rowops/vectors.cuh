@@ -4,6 +4,7 @@
 // before it is written, by the thread that writes it or before a barrier.
 #pragma once
 #include "tree/fetch.cuh"
+#include "rowops/in_rows.cuh"
 #include "rowops/problem.cuh"
 
 // V elements of any type, as they are loaded and stored: in words of up to 16 bytes.
@@ -12,7 +13,14 @@ template <class T, uint32 V> union Elements {
     using W = typename Word<word_bytes>::type;
     T elements[V];
     W words[bytes / word_bytes];
+    uint32 pairs[at_least_one(bytes / 4)];  // of elements of two bytes
     __device__ __forceinline__ Elements() {}
+    // What element k is, k known to the compiler. Halves that it takes out of a word and moves up are two instructions.
+    __device__ __forceinline__ auto number_of(uint32 k) const
+    {
+        if constexpr (is_same<T, bfloat16> && V > 1) return pair_number<T>(pairs[k / 2], k % 2 != 0);
+        else return number(elements[k]);
+    }
 };
 
 template <class T> __device__ __forceinline__ T load_row_element(const char* address)

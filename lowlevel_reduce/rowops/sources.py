@@ -386,11 +386,11 @@ def _argument(names: Names) -> Callable[[str], str]:
 
     def argument(name: str) -> str:
         if name in ("x", "y"):
-            return f"Number(number({name}_.elements[k]))"
+            return f"Number({name}_.number_of(k))"
         if name == "i":
             return "int64(index + k)"
         if name in names.tables:
             return f"{name}_"
-        return f"Number(number({name}_.elements[k]))" if name in names.columns else f"values.{name}"
+        return f"Number({name}_.number_of(k))" if name in names.columns else f"values.{name}"
 
     return argument

@@ -1,5 +1,6 @@
 // Rows that a block, or a cluster of up to 16 blocks, holds in registers: a warp for each leaf.
 #pragma once
+#include "rowops/blocks.cuh"
 #include "rowops/column_rows.cuh"
 #include "rowops/split_rows.cuh"
 
@@ -31,6 +32,8 @@ template <class R, Begin Where> __device__ __forceinline__ void block_rows(const
         : meet<R>(value, problem, place, given, row, length, shared, rank, blocks, warps);
     if constexpr (R::outputs > 0) {
         place.find_outputs(problem, row);
+        if constexpr (Where == Begin::anywhere && R::in_blocks)
+            if (write_leaf_in_blocks<R>(problem, place, values, leaf, length)) return;
         uint32 own;  // the lane, asked for anew: kept all along it would take a register that the elements need
         asm volatile("mov.u32 %0, %%laneid;" : "=r"(own));
         write_leaf<R, Where>(held, problem, place, values, leaf, length, own);

@@ -3,7 +3,7 @@
 // A row of up to 2^(l + s) vectors takes 2^l lanes, at least 4, and 2^s steps; two only if it takes all lanes. problem.cut is
 // l + 8 s. So a warp has 2^(8 - l - s) rows: those of one step lie side by side in its lanes.
 #pragma once
-#include "rowops/held.cuh"
+#include "rowops/blocks.cuh"
 
 constexpr uint32 most_rows_of_a_warp = leaf_vectors / 4;
 constexpr int warps_of_short_rows = 4;
@@ -131,6 +131,21 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     __syncwarp();
     values_of_rows<R>(problem, places, all_roots[warp], all_values[warp], first, count, lane);
     __syncwarp();
+    if constexpr (Where == Begin::anywhere && R::in_blocks) {
+        bool can = true;
+        for (uint32 i = lane; i < count; i += lanes)
+            can = can && places.of[i].lies_in_blocks(problem, 0, blocks_of(problem, places.of[i].before()));
+        if (!all_agree(!can)) {
+            const uint32 each = blocks_of(problem, V - 1), inverse = (1u << 20) / each + 1;  // n inverse >> 20 is n / each
+            write_blocks<R>(problem, 0, count * each, [&](uint32 n) {
+                const uint32 row = min(n * inverse >> 20, count - 1), number = n - row * each;
+                const RowPlace<R>& place = places.of[row];
+                const bool wanted = n < count * each && number < blocks_of(problem, place.before());
+                return OwnBlock<R>{place, all_values[warp][row], number, length_of(first + row), wanted};
+            });
+            return;
+        }
+    }
     if constexpr (R::outputs > 0) {
         Across<R::outputs> across;
         across.run = 1u << cut.lane_bits;

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lowlevel_reduce.dtypes import c_name, element_type
+from lowlevel_reduce.dtypes import c_name, element_type, numpy_dtype
 from lowlevel_reduce.operators import Types
 from lowlevel_reduce.operators.quoting import quoted, uses
 from lowlevel_reduce.rowops.names import FUNCTION, Names, column_of, function_of, table_of, table_value
@@ -114,8 +114,16 @@ def _constants(operation: RowOperation, types: RowTypes) -> str:
         f"static constexpr bool merges = {str(operation.merge is not None).lower()}, "
         f"looks = {str(_looks(operation)).lower()}, "
         f"masks = {str(operation.length is not None).lower()}, "
+        f"in_blocks = {str(_in_blocks(operation, types)).lower()}, "
         f"needs_first = {str(firsts).lower()};\n"
     )
+
+
+def _in_blocks(operation: RowOperation, types: RowTypes) -> bool:
+    """Tell whether all that elements are written from are elements at the same place and what the row comes to."""
+    beside = any(uses(text, name) for text in operation.write.values() for name in operation.columns)
+    size = types.element.itemsize
+    return operation.arrays == 1 and not beside and all(numpy_dtype(each).itemsize == size for each in types.outputs)
 
 
 def _looks(operation: RowOperation) -> bool:

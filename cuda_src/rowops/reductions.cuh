@@ -149,7 +149,8 @@ result_of_row(typename Op::Accumulator root, RowOf<Op> row, int k, uint64 low, u
 {
     row.initial[0] = low;
     row.initial[1] = high;
-    return number(row.length == 0 ? Op::empty(row, k) : Op::finish(root, row, k));
+    if constexpr (finishes_empty<Op>) return number(Op::finish(root, row, k));
+    else return number(row.length == 0 ? Op::empty(row, k) : Op::finish(root, row, k));
 }
 
 // The slot level of a vector of which `count` elements exist (none if 0 or less; in whole vectors all or none), with what lies

@@ -5,7 +5,7 @@
 #pragma once
 #include "rowops/held.cuh"
 
-constexpr uint32 blocks_at_once = 4;  // of a lane
+constexpr uint32 blocks_at_once = 2;  // of a lane
 
 // Writes `count` blocks; `block(k, lane's number)` says of the k-th one, if there is one, what write needs to know.
 template <class R> struct OwnBlock {

@@ -4,11 +4,15 @@
 #include "operators/operator_mean_variance.cuh"
 #include "tree/leaf_steps.cuh"
 
-// One of the two elements of 16 bits in a word. A half that is taken out of it and moved up would be two instructions.
-template <class T> __device__ __forceinline__ float32 pair_number(uint32 word, bool high)
+// Element i of a vector, i known to the compiler. Halves of words that it takes out and moves up are two instructions each.
+template <class T> __device__ __forceinline__ auto number_in(const VectorOf<T>& u, uint32 i)
 {
-    if constexpr (is_same<T, bfloat16>) return __uint_as_float(high ? word & 0xffff0000u : word << 16);
-    else return number(T{uint16(high ? word >> 16 : word)});
+    if constexpr (is_same<T, bfloat16>) {
+        const uint32 word = i / 2 == 0 ? u.raw.x : i / 2 == 1 ? u.raw.y : i / 2 == 2 ? u.raw.z : u.raw.w;
+        return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
+    } else {
+        return number(u.elements[i]);
+    }
 }
 
 // A reduction as row operations fold it: with a fold of whole vectors, to the same bits, where that is cheaper.
@@ -24,12 +28,10 @@ template <class Op> struct InPairs : Op {
     {
         constexpr uint32 V = vector_elements<In>;
         const VectorOf<In> u = {v};
-        const uint32 words[4] = {v.x, v.y, v.z, v.w};
         E pairs[V / 2];
 #pragma unroll
         for (uint32 i = 0; i < V / 2; ++i) {
-            const float32 x = sizeof(In) == 2 ? pair_number<In>(words[i], false) : widen<float32>(u.elements[2 * i]);
-            const float32 y = sizeof(In) == 2 ? pair_number<In>(words[i], true) : widen<float32>(u.elements[2 * i + 1]);
+            const float32 x = number_in(u, 2 * i), y = number_in(u, 2 * i + 1);
             pairs[i] = {extreme<true>(x, y), decay(x - y)};
         }
         return fold_array<InPairs, V / 2>(pairs);
@@ -46,11 +48,11 @@ struct InRows<MeanVariance<In, Acc, Out, false>> : MeanVariance<In, Acc, Out, fa
     template <class R> static __device__ __forceinline__ M fold_with_row(uint4 v, const R& row)
     {
         const float64 from = InRows::origin(row.pivot);
-        const uint32 words[4] = {v.x, v.y, v.z, v.w};
+        const VectorOf<In> u = {v};
         M pairs[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const float64 x = float64(pair_number<In>(words[i], false)) - from, y = float64(pair_number<In>(words[i], true)) - from;
+            const float64 x = float64(number_in(u, 2 * i)) - from, y = float64(number_in(u, 2 * i + 1)) - from;
             pairs[i] = {{x + y}, x * x + y * y};
         }
         return fold_array<InRows, 4>(pairs);

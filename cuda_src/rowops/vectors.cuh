@@ -4,7 +4,6 @@
 // before it is written, by the thread that writes it or before a barrier.
 #pragma once
 #include "tree/fetch.cuh"
-#include "rowops/in_rows.cuh"
 #include "rowops/problem.cuh"
 
 // V elements of any type, as they are loaded and stored: in words of up to 16 bytes.
@@ -15,10 +14,10 @@ template <class T, uint32 V> union Elements {
     W words[bytes / word_bytes];
     uint32 pairs[at_least_one(bytes / 4)];  // of elements of two bytes
     __device__ __forceinline__ Elements() {}
-    // What element k is, k known to the compiler. Halves that it takes out of a word and moves up are two instructions.
+    // Element k, as number_in of a vector.
     __device__ __forceinline__ auto number_of(uint32 k) const
     {
-        if constexpr (is_same<T, bfloat16> && V > 1) return pair_number<T>(pairs[k / 2], k % 2 != 0);
+        if constexpr (is_same<T, bfloat16> && V > 1) return __uint_as_float(k % 2 == 0 ? pairs[k / 2] << 16 : pairs[k / 2] & 0xffff0000u);
         else return number(elements[k]);
     }
 };

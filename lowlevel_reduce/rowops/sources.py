@@ -122,8 +122,8 @@ def _constants(operation: RowOperation, types: RowTypes) -> str:
 def _in_blocks(operation: RowOperation, types: RowTypes) -> bool:
     """Tell whether all that elements are written from are elements at the same place and what the row comes to."""
     beside = any(uses(text, name) for text in operation.write.values() for name in operation.columns)
-    size = types.element.itemsize
-    return operation.arrays == 1 and not beside and all(numpy_dtype(each).itemsize == size for each in types.outputs)
+    sizes = {types.element.itemsize, *(numpy_dtype(each).itemsize for each in types.outputs)}
+    return operation.arrays == 1 and not beside and sizes == {2}
 
 
 def _looks(operation: RowOperation) -> bool:

@@ -16,8 +16,10 @@ template <class R, Begin Where> __device__ __forceinline__ void block_rows(const
     enter(shared, blocks);
     launch_dependents();
     const uint32 rank = rank_in_cluster(blocks), lane = threadIdx.x % lanes;
-    const uint32 leaf = is_single ? 0 : rank * warps + warp;
-    const uint64 row = is_single ? uint64(blockIdx.x) * warps + warp : blockIdx.x / blocks;
+    const auto leaf_of = [&](uint32 of) { return is_single ? 0 : rank * warps + of; };  // of a warp
+    const auto row_of = [&](uint32 of) { return is_single ? uint64(blockIdx.x) * warps + of : blockIdx.x / blocks; };
+    const uint32 leaf = leaf_of(warp);
+    const uint64 row = row_of(warp);
     wait_for_prerequisites();
     if (row >= problem.rows) return;  // of single rows
     RowPlace<R> place(problem, row);
@@ -27,15 +29,18 @@ template <class R, Begin Where> __device__ __forceinline__ void block_rows(const
     load_leaf<R, Where, true>(held, problem, place, leaf, length, lane);
     const auto source = held_row<R>(place, given, length);
     const auto value = fold_leaf<R, Where>(held, problem, source, leaf, length, lane);
+    // Asked for anew: kept all along, what is made of it would take registers that the elements need.
+    uint32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    const uint64 same_row = row_of(thread / lanes);
     const auto values = is_single
-        ? R::values(problem, given, row, place, source.row, value, lane == 0)
-        : meet<R>(value, problem, place, given, row, length, shared, rank, blocks, warps);
+        ? R::values(problem, given, same_row, place, source.row, value, thread % lanes == 0)
+        : meet<R>(value, problem, place, given, same_row, length, shared, rank, blocks, warps);
     if constexpr (R::outputs > 0) {
-        place.find_outputs(problem, row);
+        place.find_outputs(problem, same_row);
+        const uint32 same_leaf = leaf_of(thread / lanes);
         if constexpr (Where == Begin::anywhere && R::in_blocks)
-            if (write_leaf_in_blocks<R>(problem, place, values, leaf, length)) return;
-        uint32 own;  // the lane, asked for anew: kept all along it would take a register that the elements need
-        asm volatile("mov.u32 %0, %%laneid;" : "=r"(own));
-        write_leaf<R, Where>(held, problem, place, values, leaf, length, own);
+            if (write_leaf_in_blocks<R>(problem, place, values, same_leaf, length)) return;
+        write_leaf<R, Where>(held, problem, place, values, same_leaf, length, thread % lanes);
     }
 }

@@ -81,17 +81,12 @@ template <class R> struct RowPlace {
         if constexpr (R::arrays > 1) all = all && inside(1, y);
         return all;
     }
-    // Elements from the begin of the block of 16 bytes in which the row begins.
-    __device__ __forceinline__ uint32 before() const { return uint32(reinterpret_cast<uint64>(x)) % 16 / sizeof(typename R::Input); }
-    // Whether the row, that of the first array, can be read again and written by blocks `first` to `end` of those that it lies in:
-    // they are all the array's, it is not written in place, and what is written begins as far into a block.
-    __device__ __forceinline__ bool lies_in_blocks(const RowProblem<R>& problem, uint32 first, uint32 end) const
+    // Whether all that is written begins as far into a block of 16 bytes as the first array's row.
+    __device__ __forceinline__ bool has_same_blocks() const
     {
-        const int64 at = (x - problem.addresses[0]) - int64(reinterpret_cast<uint64>(x) % 16);
-        bool all = at + int64(first) * 16 >= problem.extents[0][0] && at + int64(end) * 16 <= problem.extents[0][1];
+        bool all = true;
 #pragma unroll
-        for (uint32 j = 0; j < R::outputs; ++j)
-            all = all && problem.addresses[R::first_output + j] != problem.addresses[0] && (outputs[j] - x) % 16 == 0;
+        for (uint32 k = 0; k < R::outputs; ++k) all = all && (outputs[k] - x) % vector_bytes == 0;
         return all;
     }
     // Apart, and after the reduction: kept all along, the addresses would take registers that the elements need.

@@ -34,7 +34,6 @@ template <class T> __device__ __forceinline__ void store_element_if(uint32 wante
 template <uint32 Arrays> struct Across {
     uint32 run = lanes;
     bool follows = false, continues = false;
-    bool in_blocks = false;  // written where they were read, in the arrays' own blocks: see store_block
     uint4 carried[at_least_one(Arrays)];
 };
 
@@ -91,21 +90,6 @@ store_across(char* address, int32 count, const Elements<T, V>& u, const Across<N
     }
 }
 
-// Writes one of the blocks of 16 bytes that a row lies in: it begins with element `index`, which may be before the row's first,
-// and `count` elements from there on are the row's last.
-template <class T, uint32 V>
-__device__ __forceinline__ void store_block(char* row, int32 index, int32 count, const Elements<T, V>& u)
-{
-    char* address = row + int64(index) * int64(sizeof(T));
-    if (index >= 0 && count >= int32(V)) {
-        store_word(reinterpret_cast<typename Elements<T, V>::W*>(address), u.words[0]);
-    } else {
-        const uint32 there = (1u << min(count, int32(V))) - (1u << max(-index, 0));  // a bit for each element
-#pragma unroll
-        for (uint32 i = 0; i < V; ++i) store_element_if(there & 1u << i, address + i * sizeof(T), u.elements[i]);
-    }
-}
-
 // Writes the first `count` elements of a vector from element `index` of a row on. Elements of a strided row lie `step` bytes
 // apart. Anywhere, all 32 lanes call it, as for store_across, and `count` may be none; else it is one at least.
 template <class T, uint32 V, Begin Where, uint32 N>
@@ -114,7 +98,6 @@ store_elements(char* row, int64 step, uint32 index, int32 count, const Elements<
 {
     using E = Elements<T, V>;
     constexpr bool is_wide = E::bytes > E::word_bytes;
-    if (Where == Begin::aligned && across.in_blocks) return store_block(row, int32(index), count, u);
     if constexpr (Where == Begin::strided) {
         char* address = row + int64(index) * step;
         const int32 present = min(count, int32(V));

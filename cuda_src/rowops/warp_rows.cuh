@@ -132,19 +132,8 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     values_of_rows<R>(problem, places, all_roots[warp], all_values[warp], first, count, lane);
     __syncwarp();
     if constexpr (Where == Begin::anywhere && R::in_blocks) {
-        bool can = true;
-        for (uint32 i = lane; i < count; i += lanes)
-            can = can && places.of[i].lies_in_blocks(problem, 0, blocks_of(problem, places.of[i].before()));
-        if (!all_agree(!can)) {
-            const uint32 each = blocks_of(problem, V - 1), inverse = (1u << 20) / each + 1;  // n inverse >> 20 is n / each
-            write_blocks<R>(problem, 0, count * each, [&](uint32 n) {
-                const uint32 row = min(n * inverse >> 20, count - 1), number = n - row * each;
-                const RowPlace<R>& place = places.of[row];
-                const bool wanted = n < count * each && number < blocks_of(problem, place.before());
-                return OwnBlock<R>{place, all_values[warp][row], number, length_of(first + row), wanted};
-            });
-            return;
-        }
+        const auto length_in = [&](uint32 row) { return length_of(first + row); };
+        if (write_rows_in_blocks<R>(problem, places.of, all_values[warp], count, length_in)) return;
     }
     if constexpr (R::outputs > 0) {
         Across<R::outputs> across;

@@ -367,13 +367,13 @@ def _write(
     loads = [f"const auto& {name}_ = columns_.{name}_;" for name in columns]
     loads += [table_of(operation, names, name, "problem", "_") for name in tables]
     head = (
-        f"template <Begin Where, class P, class Place> {FUNCTION} void\n"
+        f"template <Begin Where, uint32 V = vector_elements<Input>, class P, class Place> {FUNCTION} void\n"
         "write(const P& problem, const Place& place, uint32 index, int32 count, uint32 length_, uint4 first, "
         "uint4 second, const Values& values, Across<outputs>& across, const Columns& columns_)"
     )
     start = (
-        "constexpr uint32 V = vector_elements<Input>;\nElements<Input, V> x_, y_;\n"
-        "x_.words[0] = first; y_.words[0] = second;"
+        "Elements<Input, V> x_, y_;\nx_.words[0] = *reinterpret_cast<decltype(&x_.words[0])>(&first); "
+        "y_.words[0] = *reinterpret_cast<decltype(&x_.words[0])>(&second);"
     )
     writer = f"{head}\n{{\n{start}\n" + "\n".join([*loads, *body]) + "\n}\n"
     return [*functions, writer], list(held)

@@ -7,6 +7,7 @@
 //   merges                whether both are merged into one element first: merge<V>(x, y), of V elements, into x;
 //   needs_first, looks    whether values() reads the row's first element, or others;
 //   masks                 whether a row may have fewer elements than the arrays: see `length`;
+//   in_blocks             whether all that elements are written from is at their own place, in elements of 16 bits: see blocks.cuh;
 //   outputs, addresses    how many arrays of rows are written, and how many addresses the argument begins with:
 //                         first both arrays, then the others as the generated code knows;
 //   parameters, tables    how many scalars the operation has, and how many arrays that its expressions look into;
@@ -16,7 +17,7 @@
 //                         lane `keeps` writes what is kept of each row;
 //   Columns               what lies beside the columns of one vector: columns<Where>(problem, index, count) loads it;
 //   write<Where>(problem, place, index, count, length, x, y, values, across, columns)     writes the elements of one vector; how
-//                         those of all lanes follow each other, store_across needs to know.
+//                         those of all lanes follow each other, store_across needs to know. write<Where, 1> only its first one.
 #pragma once
 #include "columns/axes.cuh"
 #include "rowops/numbers.cuh"

@@ -22,6 +22,16 @@ template <class T, uint32 V> union Elements {
     }
 };
 
+// The first V elements of a vector.
+template <class T, uint32 V> __device__ __forceinline__ Elements<T, V> first_elements(uint4 raw)
+{
+    union { uint4 raw; typename Elements<T, V>::W word; } from;
+    from.raw = raw;
+    Elements<T, V> u;
+    u.words[0] = from.word;
+    return u;
+}
+
 template <class T> __device__ __forceinline__ T load_row_element(const char* address)
 {
     using W = typename Word<sizeof(T)>::type;

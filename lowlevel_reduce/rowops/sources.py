@@ -372,8 +372,7 @@ def _write(
         "uint4 second, const Values& values, Across<outputs>& across, const Columns& columns_)"
     )
     start = (
-        "Elements<Input, V> x_, y_;\nx_.words[0] = *reinterpret_cast<decltype(&x_.words[0])>(&first); "
-        "y_.words[0] = *reinterpret_cast<decltype(&x_.words[0])>(&second);"
+        "const auto x_ = first_elements<Input, V>(first), y_ = first_elements<Input, V>(second); (void)x_; (void)y_;"
     )
     writer = f"{head}\n{{\n{start}\n" + "\n".join([*loads, *body]) + "\n}\n"
     return [*functions, writer], list(held)

@@ -266,6 +266,25 @@ def test_rows_that_share_words_in_place(stream):
     assert there.numpy().tobytes() == lr.softmax(x, stream=stream).numpy().tobytes()
 
 
+@pytest.mark.parametrize("way", WAYS[1:4], ids=str)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rows_at_odd_addresses_are_written_in_whole_blocks(stream, cut, dtype, way):
+    """By blocks that lie in the row, and element by element before and behind them; in place, too."""
+    for length in cut([1, 7, 9, 149, 511, 1023, 2055, 4103], [7, 149, 2055]):
+        if not suits(way, dtype, length):
+            continue
+        x = values(dtype, (11, length))
+        expected = tree.normalize(x)
+        assert_bits(lr.normalize(x, stream=stream, **way), expected)
+        there = lr.DeviceArray.from_numpy(x, stream)
+        lr.normalize(there, out=there, stream=stream, **way)
+        assert_bits(there, expected)
+        memory = lr.DeviceArray.from_numpy(np.zeros(x.size + 3, x.dtype), stream)
+        beside = memory[3:].reshape(x.shape)
+        lr.normalize(x, out=beside, stream=stream, **way)
+        assert_bits(beside, expected)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_strides_offsets_and_in_place(stream, dtype):
     """Batch strides of any sign, misaligned rows, and outputs that take the input's place."""

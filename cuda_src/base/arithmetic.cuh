@@ -91,9 +91,13 @@ __device__ __forceinline__ compensated quotient(compensated a, float64 n)
 {
     compensated r(a.high / n);
     const compensated back = two_product(r.high, n);
-    const float64 rest = (((a.high - back.high) - back.low) + a.low) / n;
+    const float64 left = (a.high - back.high) - back.low;
+    if (a.low == 0.0) {  // not divided, because a quotient of zero, the most frequent one, takes a call
+        if (is_finite(left)) r.low = left;
+        return r;
+    }
+    const float64 rest = (left + a.low) / n;
     if (!is_finite(rest)) return r;
-    if (a.low == 0.0) { r.low = rest; return r; }
     const float64 high = r.high + rest;
     r.low = rest - (high - r.high);
     r.high = high;

@@ -106,7 +106,9 @@ template <class Op, uint32 E> struct FewElements {
     {
         if constexpr (Count == 1) {
             const uint32 i = index(First);
-            return i < length ? Op::map(ItemOf<Op>{x[First], y[First], i}, row) : Op::identity();
+            if constexpr (Op::has_absent && !is_same<typename Op::Pivot, Unused> && !Op::pivot_is_given)  // no branches then
+                return Op::map(ItemOf<Op>{i < length ? x[First] : Op::absent(row), y[First], i}, row);
+            else return i < length ? Op::map(ItemOf<Op>{x[First], y[First], i}, row) : Op::identity();
         } else {
             auto a = fold<First, Count / 2>(row);
             if (Count == 2 || length > First + Count / 2) {

@@ -24,6 +24,35 @@ template <class Op>
 constexpr bool folds_one_vector_at_once = sizeof(typename Op::Accumulator) > 8 &&
     vector_elements<typename Op::Input> > (is_same<typename Op::Accumulator, compensated> ? 4 : 8);
 
+// Whether ptxas, for want of registers, moves loads of a leaf behind the folds of vectors that come before: where a vector of many
+// elements is folded one by one.
+template <class Op>
+constexpr bool folds_before_loads = vector_elements<typename Op::Input> >= 8 && sizeof(typename Op::Accumulator) >= 8 &&
+    !(Op::packed || Op::folds_whole_vectors || Op::folds_with_row || Op::folds_leaves || Op::folds_vectors);
+
+// The source, whose elements cannot be folded before N vectors are all there, by what is 0 but the compiler must not know: the
+// pivot, or else each vector, takes a bit of all. Otherwise a warp would wait for memory twice or three times.
+template <class Op, uint32 N, class S> __device__ __forceinline__ S with_all_there(uint4* v, S source)
+{
+    constexpr bool has_pivot = !is_same<typename Op::Pivot, Unused>;
+    if constexpr (has_pivot || folds_before_loads<Op>) {
+        uint32 bits = 0;
+#pragma unroll
+        for (uint32 t = 0; t < N; ++t) bits |= v[t].x;
+        bits &= uint32(source.row.length >> 63);
+        if constexpr (has_pivot) {
+            union { typename Op::Pivot pivot; uint32 words[(sizeof(typename Op::Pivot) + 3) / 4]; } u;
+            u.pivot = source.row.pivot;
+            u.words[0] |= bits;
+            source.row.pivot = u.pivot;
+        } else {
+#pragma unroll
+            for (uint32 t = 0; t < N; ++t) v[t].x |= bits;
+        }
+    }
+    return source;
+}
+
 // The step level over N vectors and their second elements.
 template <class Op, uint32 N, class S>
 __device__ __forceinline__ typename Op::Accumulator

@@ -35,6 +35,7 @@ constexpr bool folds_before_loads = vector_elements<typename Op::Input> >= 8 && 
 template <class Op, uint32 N, class S> __device__ __forceinline__ S with_all_there(uint4* v, S source)
 {
     constexpr bool has_pivot = !is_same<typename Op::Pivot, Unused>;
+    if constexpr (has_pivot && Op::folds_with_row) return with_pivot_from_here(source);
     if constexpr (has_pivot || folds_before_loads<Op>) {
         uint32 bits = 0;
 #pragma unroll

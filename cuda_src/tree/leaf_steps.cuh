@@ -24,19 +24,14 @@ template <class Op>
 constexpr bool folds_one_vector_at_once = sizeof(typename Op::Accumulator) > 8 &&
     vector_elements<typename Op::Input> > (is_same<typename Op::Accumulator, compensated> ? 4 : 8);
 
-// Whether ptxas, for want of registers, moves loads of a leaf behind the folds of vectors that come before: where a vector of many
-// elements is folded one by one.
-template <class Op>
-constexpr bool folds_before_loads = vector_elements<typename Op::Input> >= 8 && sizeof(typename Op::Accumulator) >= 8 &&
-    !(Op::packed || Op::folds_whole_vectors || Op::folds_with_row || Op::folds_leaves || Op::folds_vectors);
-
 // The source, whose elements cannot be folded before N vectors are all there, by what is 0 but the compiler must not know: the
-// pivot, or else each vector, takes a bit of all. Otherwise a warp would wait for memory twice or three times.
+// pivot, or else each vector, takes a bit of all. Else ptxas, for want of registers, moves loads behind the folds of vectors that
+// come before, and a warp waits for memory twice or three times.
 template <class Op, uint32 N, class S> __device__ __forceinline__ S with_all_there(uint4* v, S source)
 {
     constexpr bool has_pivot = !is_same<typename Op::Pivot, Unused>;
     if constexpr (has_pivot && Op::folds_with_row) return with_pivot_from_here(source);
-    if constexpr (has_pivot || folds_before_loads<Op>) {
+    if constexpr (has_pivot || Op::folds_after_loads) {
         uint32 bits = 0;
 #pragma unroll
         for (uint32 t = 0; t < N; ++t) bits |= v[t].x;
@@ -47,8 +42,13 @@ template <class Op, uint32 N, class S> __device__ __forceinline__ S with_all_the
             u.words[0] |= bits;
             source.row.pivot = u.pivot;
         } else {
+#if __CUDA_ARCH__ >= 1000
+            constexpr uint32 apart = 2;  // with each of them rows at once spill there
+#else
+            constexpr uint32 apart = 1;
+#endif
 #pragma unroll
-            for (uint32 t = 0; t < N; ++t) v[t].x |= bits;
+            for (uint32 t = 0; t < N; t += apart) v[t].x |= bits;
         }
     }
     return source;

@@ -25,8 +25,6 @@
 //   folds_leaves         whether fold_leaf(vectors, index) folds a lane's eight vectors of a leaf at once, to the same bits;
 //                        the first element of the t-th one has number index + 32 V t. Vectors past the end hold absent
 //                        elements or, if the operator has none, copies of the lane's first vector;
-//   folds_after_loads    whether vectors of a leaf are folded when all are there, for operators whose folds ptxas would move loads
-//                        behind (with_all_there);
 //   folds_vectors        whether fold_leaf<N> does so for any power of two of them;
 //   folds_numbers        whether fold_numbers<N>(vectors) gives the one element that stands for all elements of N vectors
 //                        if those that are NaN are left out; a NaN if all are NaN;
@@ -66,7 +64,6 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr bool folds_whole_vectors = false;
     static constexpr bool folds_with_row = false;
     static constexpr bool folds_leaves = false;
-    static constexpr bool folds_after_loads = false;
     static constexpr bool folds_vectors = false;
     static constexpr bool folds_numbers = false;
     static constexpr bool folds_elements = false;

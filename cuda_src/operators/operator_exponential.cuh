@@ -48,7 +48,6 @@ __device__ __forceinline__ float64 fused(float64 x, float64 y, float64 z) { retu
 
 template <class In, class T, class Out> struct ExponentialsOf : Operator<In, Exponentials<T>, Out> {
     using E = Exponentials<T>;
-    static constexpr bool folds_after_loads = sizeof(In) == 2;
 
     static __device__ __forceinline__ E identity() { return {T(-1.0 / 0.0), T(-1)}; }  // no element, so no term of 1 either
     template <class I, class R> static __device__ __forceinline__ E map(const I& item, const R&)

@@ -64,9 +64,9 @@ lane_fold_aligned(const S& source, const char* leaf, uint64 first, uint32 bytes,
         } else {
             load_part_of_leaf<Op, steps>(v, leaf, bytes, lane);
             if constexpr (!fills_absent<Op>)
-                return fold_present_steps<Op>(with_all_there<Op, steps>(v, source), leaf, v, first, bytes, lane);
+                return fold_present_steps<Op>(with_pivot_behind<Op, steps>(v, source), leaf, v, first, bytes, lane);
         }
-        return fold_steps<Op>(with_all_there<Op, steps>(v, source), v, first, lane);
+        return fold_steps<Op>(with_pivot_behind<Op, steps>(v, source), v, first, lane);
     }
 }
 

@@ -24,34 +24,30 @@ template <class Op>
 constexpr bool folds_one_vector_at_once = sizeof(typename Op::Accumulator) > 8 &&
     vector_elements<typename Op::Input> > (is_same<typename Op::Accumulator, compensated> ? 4 : 8);
 
-// The source, whose elements cannot be folded before N vectors are all there, by what is 0 but the compiler must not know: the
-// pivot, or else each vector, takes a bit of all. Else ptxas, for want of registers, moves loads behind the folds of vectors that
-// come before, and a warp waits for memory twice or three times.
-template <class Op, uint32 N, class S> __device__ __forceinline__ S with_all_there(uint4* v, S source)
+// A source whose elements cannot be folded before all vectors of a leaf are there. Else ptxas, for want of registers, moves some of
+// the loads behind the folds of vectors that come before, and a warp waits for memory twice or three times. Where few warps share
+// the device, that loses less than waiting for the last vector does (benchmarks/NOTES.md, "Moments of two bytes").
+template <class S> struct FoldedWhenThere : S {
+    static constexpr bool waits_for_all = true;
+    __device__ __forceinline__ explicit FoldedWhenThere(const S& source) : S(source) {}
+};
+
+// The same source, with a pivot that the compiler must take to be made here, behind the loads of N vectors. If the source waits for
+// all of these, it takes a bit of each that is 0, which the compiler must not know.
+template <class Op, uint32 N, class S> __device__ __forceinline__ S with_pivot_behind(const uint4* v, S source)
 {
-    constexpr bool has_pivot = !is_same<typename Op::Pivot, Unused>;
-    if constexpr (has_pivot && Op::folds_with_row) return with_pivot_from_here(source);
-    if constexpr (has_pivot || Op::folds_after_loads) {
+    if constexpr (S::waits_for_all && !is_same<typename Op::Pivot, Unused> && !Op::folds_with_row) {
         uint32 bits = 0;
 #pragma unroll
         for (uint32 t = 0; t < N; ++t) bits |= v[t].x;
-        bits &= uint32(source.row.length >> 63);
-        if constexpr (has_pivot) {
-            union { typename Op::Pivot pivot; uint32 words[(sizeof(typename Op::Pivot) + 3) / 4]; } u;
-            u.pivot = source.row.pivot;
-            u.words[0] |= bits;
-            source.row.pivot = u.pivot;
-        } else {
-#if __CUDA_ARCH__ >= 1000
-            constexpr uint32 apart = 2;  // with each of them rows at once spill there
-#else
-            constexpr uint32 apart = 1;
-#endif
-#pragma unroll
-            for (uint32 t = 0; t < N; t += apart) v[t].x |= bits;
-        }
+        union { typename Op::Pivot pivot; uint32 words[(sizeof(typename Op::Pivot) + 3) / 4]; } u;
+        u.pivot = source.row.pivot;
+        u.words[0] |= bits & uint32(source.row.length >> 63);
+        source.row.pivot = u.pivot;
+        return source;
+    } else {
+        return with_pivot_from_here(source);
     }
-    return source;
 }
 
 // The step level over N vectors and their second elements.

@@ -61,6 +61,7 @@ template <class Op, Begin Where = Begin::anywhere> struct Source {
     using Operator = Op;
     static constexpr bool is_aligned = Where == Begin::aligned;
     static constexpr bool may_be_cut = is_aligned;  // whether the last vector may lie in part past the end
+    static constexpr bool waits_for_all = false;    // FoldedWhenThere
     using T = typename Op::Input;
     using Second = typename Op::Second;
     const char* begin;

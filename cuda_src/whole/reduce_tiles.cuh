@@ -41,7 +41,7 @@ __device__ __forceinline__ typename Op::Accumulator
 tile_fold(const S& source, uint64 leaf, uint32 lane, TileSlots<Op, Warps, ByLanes>& shared)
 {
     if constexpr (ByLanes) return block_fold_lanes<Op, Warps>(lane_fold<Op>(source, leaf, lane), shared.lanes);
-    else return block_fold<Op, Warps>(leaf_fold<Op>(source, leaf, lane), shared.warps, 0);
+    else return block_fold<Op, Warps>(leaf_fold<Op>(FoldedWhenThere<S>(source), leaf, lane), shared.warps, 0);
 }
 
 // Folds the partials of tiles like grid_fold_by; if AreFew, there are no more than one block takes with a thread for

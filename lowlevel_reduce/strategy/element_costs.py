@@ -16,9 +16,9 @@ _MEMORY, _L2, _L2_BYTES = 24e3, 38e3, 2e5
 """Bytes that a multiprocessor reads of its share of the memory in a microsecond, and of the L2, which holds so many
 bytes for each."""
 
-_START, _MORE = 1.15, 0.5
+_START, _MORE, _MORE_OF_MOMENTS = 1.15, 0.5, 0.25
 """From one launch to the next, with nothing to wait for but one round of loads; and more for wide accumulators, or for
-two arrays."""
+two arrays. Moments are wide, but not heavy."""
 
 _LANE_LEVEL, _WARP_LEVEL, _DIVISION = 0.03, 0.08, 0.04
 """A level of the tree between lanes, one between warps, and the division of an index by an axis."""
@@ -53,6 +53,17 @@ bytes, and for columns of two arrays that are no shorter than `_LONG_COLUMN`."""
 _LONG_COLUMN = 128
 """Elements."""
 
+_WIDE_COLUMNS, _WIDE_CUT_COLUMNS, _WIDE_CUT_ELEMENT = 0.6, 1.4, 0.8e-4
+"""More for columns with wide accumulators; more still where vectors do not hold whole columns side by side; and what a
+multiprocessor takes then for an element, those that a column lacks of its last vector included."""
+
+_OF_PAIRS, _PAIR_BYTES = 0.3, 8
+"""More for columns and aligned rows of two bytes where accumulators have so many: a maximum, and a sum beside it."""
+
+_WIDE_STEP = 0.45
+"""The least that a row at any address with a wide accumulator takes for each step, of so many vectors as a warp has
+lanes: it loads two at a time."""
+
 _SHORT_COLUMN, _NARROW_SHORT_COLUMN, _WIDE_SHORT_COLUMN = 6.4, 16.0, 10.0
 """By how much longer columns take than their bytes: this, by bytes of an element and elements of a column; the same for
 elements of one or two bytes; and with wide accumulators, by elements of a column alone."""
@@ -81,7 +92,8 @@ def time_by_elements(of: Task, thread_bits: int, beside_bits: int, behind: bool,
     apart = max(1.0, min(SECTOR_BYTES, max(stride, itemsize), max(step, itemsize)) / max(beside, along))
     warps = (problem.rows << thread_bits) / LANES / of.facts.multiprocessors
     busy = max(warps * max(instructions, 4 * each * lines) / _INSTRUCTIONS, _reading(of, apart))
-    start = _START + _MORE * (_is_wide(of) or of.two_arrays) + _DIVISION * (runs + turns)
+    more = _MORE if of.heavy or of.two_arrays else _MORE_OF_MOMENTS * _is_wide(of)
+    start = _START + more + _DIVISION * (runs + turns)
     return start + _LANE_LEVEL * lane_bits + _WARP_LEVEL * warp_bits + busy
 
 
@@ -92,17 +104,21 @@ def time_otherwise(of: Task) -> float:
         start = _COLUMNS + _OF_FEW_BYTES * (of.itemsize <= 2) + _MORE * (_is_wide(of) or of.two_arrays)
         start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
         start += _OF_TWO * (of.two_arrays and problem.length >= _LONG_COLUMN)
+        start += _OF_PAIRS * _has_pairs(of)
+        start += _wide_columns(of) if _is_wide(of) and not of.two_arrays else 0.0
         between = min(abs(problem.kept[0].stride), SECTOR_BYTES) / of.itemsize  # what lies there is read as well
         return start + _reading(of, max(between, 1.0) * (1 + _short_column(of)))
     rows, bytes_of_a_row = problem.rows / of.facts.multiprocessors, max(problem.length, 1) * of.itemsize
     if problem.kind == "rows" and problem.aligned:
         few = 2 * bytes_of_a_row > LANES * VECTOR_BYTES and not _is_wide(of) and rows <= WARPS
-        return (_A_WARP_EACH if few else _ALIGNED_ROWS + _WIDE_ROWS * _is_wide(of)) + more + _reading(of, 1.0)
+        start = _ALIGNED_ROWS + _WIDE_ROWS * _is_wide(of) + _OF_PAIRS * _has_pairs(of)
+        return (_A_WARP_EACH if few else start) + more + _reading(of, 1.0)
     vectors = -(-bytes_of_a_row // VECTOR_BYTES)
     if problem.kind == "rows":
         each = _WIDE_VECTOR * vectors if _is_wide(of) else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
         each = _VECTOR_OF_TWO * vectors if of.two_arrays and of.itemsize <= 2 else each
-        return _ROWS_ANYWHERE + more + max(_reading(of, 1.0), rows * each)
+        least = _WIDE_STEP * -(-vectors // LANES) if _is_wide(of) and not of.two_arrays else 0.0
+        return _ROWS_ANYWHERE + more + max(_reading(of, 1.0), rows * each, least)
     each, run = _STRIDED_ELEMENT * problem.length, problem.reduced[0]
     if run.stride == of.itemsize and run.size * of.itemsize % VECTOR_BYTES == 0:  # a load brings a vector
         each = _VECTOR_ANYWHERE * vectors
@@ -111,6 +127,20 @@ def time_otherwise(of: Task) -> float:
 
 def _is_wide(of: Task) -> bool:
     return of.accumulator_bytes > 8 or (of.heavy and not of.two_arrays)
+
+
+def _has_pairs(of: Task) -> bool:
+    return of.itemsize == 2 and of.accumulator_bytes == _PAIR_BYTES and not of.heavy
+
+
+def _wide_columns(of: Task) -> float:
+    """Return how much longer columns take where accumulators are wide."""
+    problem, vector = of.problem, of.vector
+    others = any([axis.stride % VECTOR_BYTES for axis in (*problem.kept[1:], *problem.reduced)])  # noqa: C419
+    if problem.kept[0].size % vector == 0 and not others:
+        return _WIDE_COLUMNS
+    elements = problem.rows / of.facts.multiprocessors * -(-problem.length // vector) * vector
+    return _WIDE_COLUMNS + _WIDE_CUT_COLUMNS + _WIDE_CUT_ELEMENT * elements
 
 
 def _short_column(of: Task) -> float:

@@ -99,6 +99,10 @@ template <class Op, uint32 E> struct FewElements {
         }
     }
 
+    // Whether elements that change nothing stand for absent ones of a row with a pivot of its own: elements are then mapped side by
+    // side, without branches, and the pivot is converted once.
+    static constexpr bool maps_absent = Op::has_absent && !is_same<typename Op::Pivot, Unused> && !Op::pivot_is_given;
+
     // The fold of elements First to First + Count - 1. Depth first, so that a thread holds few accumulators; what no thread has
     // is left out. Where the vectors of several steps meet, their elements interleave.
     template <uint32 First = 0, uint32 Count = E>
@@ -106,8 +110,7 @@ template <class Op, uint32 E> struct FewElements {
     {
         if constexpr (Count == 1) {
             const uint32 i = index(First);
-            if constexpr (Op::has_absent && !is_same<typename Op::Pivot, Unused> && !Op::pivot_is_given)  // no branches then
-                return Op::map(ItemOf<Op>{i < length ? x[First] : Op::absent(row), y[First], i}, row);
+            if constexpr (maps_absent) return Op::map(ItemOf<Op>{i < length ? x[First] : Op::absent(row), y[First], i}, row);
             else return i < length ? Op::map(ItemOf<Op>{x[First], y[First], i}, row) : Op::identity();
         } else {
             auto a = fold<First, Count / 2>(row);

@@ -86,6 +86,15 @@ def test_no_load_of_a_leaf_waits_for_another(kind, case):
     assert not any(map(waits_within, leaves))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_moments_of_two_bytes_load_whole_leaves_first(dtype):
+    """Of tiles of whole arrays; else the last of a leaf's loads come behind the folds of the first vectors."""
+    source, _ = KINDS["tiles"](Case("mean_var", dtype))
+    leaves = list(leaf_loads(decoded(kernel_code(compile_kernel(source, "sm_90").data, source.entry))))
+    assert leaves
+    assert not any(map(waits_within, leaves))
+
+
 def test_a_load_that_waits_is_seen():
     free = Instruction(True, 5, 0)
     assert waits_within([free] * 8) == []

@@ -45,6 +45,15 @@ def test_a_pivot_that_another_warp_loads(stream):
     check(values("int8", (40, 70)), stream, 0, "mean_var", strategy=STRATEGY)
 
 
+def test_moments_of_what_is_not_finite(stream):
+    """In place of elements that threads lack stand others like a row's first, which is infinite, NaN or a zero here."""
+    x = values("float16", (6, 43))
+    x[:3, 0] = np.inf, -np.inf, np.nan
+    x[3], x[4, 3], x[5, 0] = -0.0, np.inf, -0.0
+    for columns in (5, 43):
+        check(x[:, :columns].copy(), stream, 1, "mean_var", strategy=STRATEGY)
+
+
 def test_axes(stream, cut):
     """Reduced axes apart from each other, kept ones between them, in the results' order and in another one."""
     x = values("float32", (3, 4, 5, 6, 2))

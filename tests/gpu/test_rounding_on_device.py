@@ -67,6 +67,18 @@ def test_the_mean_of_integers_is_that_of_their_exact_sum(stream, dtype, length):
     assert reduced(x, "mean", stream=stream, axis=1) == np.iinfo(dtype).max
 
 
+def test_variances_are_rounded_once(stream):
+    """Quotients that float64 rounds to a number halfway between two results, by a divisor of 53 bits."""
+    halfway = 1 + (2 * np.arange(400) + 1) * 2.0**-24
+    degrees = 2 - 0.3
+    x = np.zeros((400, 2))
+    x[:, 1] = np.sqrt(2 * halfway * degrees)
+    wanted = lr.tree.reduce(x, "var", axis=1, dtype="float32", ddof=0.3)
+    twice = ((x[:, 1] ** 2 - x[:, 1] * (x[:, 1] / 2)) / degrees).astype(np.float32)
+    assert np.count_nonzero(wanted != twice) > 100  # or the rows show nothing
+    assert_same(reduced(x, "var", stream=stream, axis=1, result_dtype="float32", ddof=0.3), wanted)
+
+
 @pytest.mark.parametrize("op", ["norm2", "std"])
 def test_roots_are_rounded_once(stream, op):
     rng = np.random.default_rng(1)

@@ -66,7 +66,10 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
 #pragma unroll
         for (int k = 0; k < count; ++k) {
             const uint32 i = index(held.step(k));
-            a[k] = fold(source(k, pivots[k]), v[k], i, bytes(held.has(k) != 0, i));
+            const int32 present = bytes(held.has(k) != 0, i);
+            a[k] = Op::identity();
+            // Rows of 65 to 96 vectors, say, have nothing in the last of four steps, in any lane.
+            if (sizeof(typename Op::Input) >= 4 || __any_sync(0xffffffffu, present > 0)) a[k] = fold(source(k, pivots[k]), v[k], i, present);
         }
     }
 

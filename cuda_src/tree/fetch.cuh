@@ -44,9 +44,11 @@ __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes,
 // The first `bytes` bytes of `raw` (all if 16 or more, none if 0 or less), then those of `rest`.
 __device__ __forceinline__ uint4 join_bytes(uint4 raw, uint4 rest, int32 bytes)
 {
+    // PTX shifts out all bits from a distance of 32 on, which C++ leaves undefined.
     const auto join = [](uint32 word, uint32 other, int32 n) {
-        const uint32 mask = n <= 0 ? 0u : 0xffffffffu >> (8 * (4 - min(n, 4)));
-        return (word & mask) | (other & ~mask);
+        uint32 absent;
+        asm("shl.b32 %0, 0xffffffff, %1;" : "=r"(absent) : "r"(max(8 * n, 0)));
+        return (word & ~absent) | (other & absent);
     };
     return make_uint4(join(raw.x, rest.x, bytes), join(raw.y, rest.y, bytes - 4), join(raw.z, rest.z, bytes - 8),
                       join(raw.w, rest.w, bytes - 12));

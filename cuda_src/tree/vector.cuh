@@ -98,9 +98,16 @@ fold_vector_part(const S& source, uint4 raw, uint64 index, int32 bytes)
         return Op::fold_packed(keep_bytes(raw, bytes));
     } else if constexpr (Op::has_absent) {
         const T absent = Op::absent(source.row);
+        VectorOf<T> rest;
 #pragma unroll
-        for (uint32 i = 0; i < V; ++i)
-            if (int32(i * sizeof(T)) >= bytes) u.elements[i] = absent;
+        for (uint32 i = 0; i < V; ++i) rest.elements[i] = absent;
+        if constexpr (sizeof(T) < 4) {
+            u.raw = join_bytes(raw, rest.raw, bytes);
+        } else {
+#pragma unroll
+            for (uint32 i = 0; i < V; ++i)
+                if (int32(i * sizeof(T)) >= bytes) u.elements[i] = absent;
+        }
         return fold_vector<Op>(source, u.raw, index);
     } else if constexpr (Op::repeats_first) {
 #pragma unroll

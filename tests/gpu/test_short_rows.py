@@ -37,9 +37,9 @@ def test_rows_of_whole_vectors(stream, cut, op):
 @pytest.mark.parametrize("op", ["sum", "max", "mean_var"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_rows_at_any_address(stream, cut, dtype, op):
-    """Of words and of shorter elements, at the array's edges and between them."""
-    for vectors in cut(VECTORS, [1, 4, 25, 50, 128, 175]):
-        length = vectors * 16 // np.dtype(dtype).itemsize - 1
+    """Of words and of shorter elements, at the array's edges and between them; at last with one element in a step."""
+    elements = 16 // np.dtype(dtype).itemsize
+    for length in [*(vectors * elements - 1 for vectors in cut(VECTORS, [1, 4, 25, 50, 128, 175])), 32 * elements + 1]:
         for rows in (3, 70):
             check(below_zero(dtype, (rows, length)), stream, 1, op, strategy=STRATEGY)
 

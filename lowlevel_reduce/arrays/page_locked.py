@@ -10,7 +10,7 @@ __all__ = ["BLOCK_BYTES", "MAX_KEPT_BYTES", "free_bytes", "give_back", "release"
 BLOCK_BYTES = 4 << 20
 """The size of a block."""
 
-MAX_KEPT_BYTES = 96 << 20
+MAX_KEPT_BYTES = 80 << 20
 """The most memory of free blocks, of each context; what comes back beyond is freed."""
 
 _MOST_CONTEXTS = 64

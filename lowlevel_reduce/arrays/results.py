@@ -332,7 +332,7 @@ def memory_stats() -> dict[str, int]:
         ``held_bytes``: device memory for results of one-shot calls, in all pools, large results that are in use apart,
         which are allocations of their own; ``free_bytes``: of these, what no result uses; ``pools``: one for each
         thread and stream; ``page_locked_bytes``: of the host, through which the next array that is larger than the
-        device comes, at most 96 MiB for each context.
+        device comes, at most 80 MiB for each context.
     """
     pools = _pools.all()
     counts = [pool.stats() for pool in pools]

@@ -1,7 +1,8 @@
-"""Page-locked memory that the process maps itself and the driver registers: twenty times as fast as the driver's own.
+"""Page-locked memory that the process maps itself and the driver registers, which other threads wait less for.
 
-The driver takes about a millisecond for a MiB of ``cuMemHostAlloc``, one after the other; here the calling thread gets
-the pages, large ones where the system has them, and the driver only pins them.
+For 24 times 4 MiB the driver's own takes 53 ms from twelve threads, on an H200's host, for one after the other gets its
+pages in the driver; here it takes 33, for each thread gets its own, large ones where the system has them, and the
+driver only locks them. It is freed in 4 ms instead of 17.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ from lowlevel_reduce.parts.sources import Source
 
 __all__ = ["READERS", "SHARE_BYTES", "Feed", "Step", "readers_here"]
 
-READERS = 12
-"""Threads that read, at most. On an H200's host with 16 processors eight read 50 GB/s out of the page cache, twelve 63
-and sixteen 65, and the link copies 55; a file was reduced at 44, 48 and 41 by as many, for more of them fight with the
-calling thread for the interpreter's lock."""
+READERS = 10
+"""Threads that read, at most. On an H200's host with 16 processors eight read 56 GB/s out of the page cache, twelve 69
+and sixteen 78, and the link copies 55.4; a file was reduced at 47.9 by eight, 50.8 by nine, 51.2 by ten, 51.0 by eleven
+and 50.8 by twelve, since more of them fight with the calling thread for the interpreter's lock."""
 
 SHARE_BYTES = 4 << 20
 """What a thread reads at a time, which is copied to the device by itself. Each costs the calling thread some 50 us, and

@@ -89,7 +89,7 @@ def reduce_large(
 ) -> Any:
     """Reduce an array that need not fit into device memory; the bits are those of `lowlevel_reduce.reduce` of it.
 
-    It is read in pieces, through at most 96 MiB of page-locked memory, out of which the link copies what is read; the
+    It is read in pieces, through at most 80 MiB of page-locked memory, out of which the link copies what is read; the
     next call has it, and `lowlevel_reduce.empty_cache` frees it. Several threads read: contiguous arrays and files in C
     order as they are, of others what NumPy gathers.
 

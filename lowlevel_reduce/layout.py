@@ -201,6 +201,14 @@ def matrix_of(
     return rows, length, apart, step
 
 
+def matrix_in(problem: Problem) -> tuple[int, int, int, int] | None:
+    """Return what `matrix_of` does, of rows and a length that joining left one axis each, of one array; else None."""
+    if len(problem.kept) != 1 or len(problem.reduced) != 1 or not problem.length * problem.rows:
+        return None
+    apart, step = problem.kept[0].stride, problem.reduced[0].stride
+    return (problem.rows, problem.length, apart, step) if step > 0 and apart > 0 else None
+
+
 def matrix_problem(
     rows: int, length: int, apart: int, step: int, itemsize: int, result_shape: tuple[int, ...]
 ) -> Problem:

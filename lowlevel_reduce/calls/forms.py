@@ -149,10 +149,17 @@ class Form(Family):
         of = self._of
         reduction = of.reduction
         words = reduction.constants if initial is None else reduction.initial_words(initial, of.types)
-        if self._is_plain:
-            found = (self._of_array if self._axis is None else self._of_matrix)(shape, strides_bytes, words)
+        axis = self._axis
+        if self._is_plain and axis is None:
+            found = self._of_array(shape, strides_bytes, words)
             if found is not None:
                 return found
+        elif self._is_plain and len(shape) == 2:
+            matrix = layout.matrix_of(shape, of.itemsize, axis, strides_bytes)
+            if matrix is not None:
+                rows = matrix[0]
+                result_shape = (rows,) if not self._keepdims else (1, rows) if axis in (0, -2) else (rows, 1)
+                return self._of_matrix(matrix, result_shape, words, shape, strides_bytes)
         if second_strides_bytes is None and of.second_itemsize:
             second_strides_bytes = layout.contiguous_strides(shape, of.second_itemsize)
         problem = self._problem(shape, strides_bytes, second_strides_bytes)
@@ -160,6 +167,9 @@ class Form(Family):
         forced = self._strategy or (self._of_whole if is_whole else None)
         if forced or not problem.rows:
             return self._planned(shape, strides_bytes, second_strides_bytes, forced, initial)
+        matrix = None if is_whole or of.second_itemsize else layout.matrix_in(problem)
+        if matrix is not None:
+            return self._of_matrix(matrix, problem.result_shape, words, shape, strides_bytes)
         check_length(problem.length, of)
         choice = self._whole(problem.length) if is_whole else self._rows(problem)
         fields = fields_of(problem, choice.chosen, reduction, of.types, 0, choice.count, words)
@@ -183,18 +193,19 @@ class Form(Family):
         return self._made(choice, (1,) * len(shape) if self._keepdims else (), constants, shape, strides_bytes, None)
 
     def _of_matrix(
-        self, shape: tuple[int, ...], strides_bytes: tuple[int, ...] | None, words: tuple[int, int]
-    ) -> Prepared | None:
-        """Return a launch for one axis of a matrix; None for one that must be looked at."""
-        of, axis = self._of, self._axis
+        self,
+        matrix: tuple[int, int, int, int],
+        result_shape: tuple[int, ...],
+        words: tuple[int, int],
+        shape: tuple[int, ...],
+        strides_bytes: tuple[int, ...] | None,
+    ) -> Prepared:
+        """Return a launch for rows and their length that are one axis each."""
+        of = self._of
         itemsize = of.itemsize
-        matrix = layout.matrix_of(shape, itemsize, axis, strides_bytes) if len(shape) == 2 else None
-        if matrix is None:
-            return None
         rows, length, apart, step = matrix
         if of.reduction.least is not None:
             check_length(length, of)
-        result_shape = (rows,) if not self._keepdims else (1, rows) if axis in (0, -2) else (rows, 1)
         shared, problem = sharers(rows, length, apart, step, itemsize), None
         choice = self._choices.get(shared)
         if choice is None:

@@ -217,12 +217,26 @@ def test_a_matrix_is_seen_at_once_as_it_is_otherwise(itemsize, keepdims):
             if matrix is not None:
                 found = layout.matrix_problem(*matrix, itemsize, expected.result_shape)
                 assert found == expected, (shape, steps, axis)
+                assert layout.matrix_in(found) == matrix
                 seen += 1
     assert seen > 300
     with pytest.raises(ValueError, match="does not fit into 64 bits"):
         layout.problem_of((3, 4), itemsize, axis=0, keepdims=keepdims, strides_bytes=(1 << 62, itemsize))
     lies_over = ((1 << 20) + 1, (1 << 20) // itemsize)
     assert layout.matrix_of(lies_over, itemsize, 1, (2 * itemsize, itemsize)) is None, "of more than 2^40 bytes"
+
+
+@pytest.mark.parametrize(("shape", "strides", "axis", "expected"), [
+    ((4, 3, 9), None, 2, (12, 9, 36, 4)), ((4, 3, 9), None, (1, 2), (4, 27, 108, 4)), ((4, 3, 9), None, 1, None),
+    ((4, 3, 9), None, 0, (27, 4, 4, 108)), ((4, 3, 9), (400, 36, 4), 2, None), ((4, 9), (36, -4), 1, None),
+    ((4, 9), (0, 4), 1, None), ((4, 0), None, 1, None), ((0, 4), None, 1, None),
+    ((4, 9), (-36, 4), 1, None), ((9,), None, 0, None), ((4, 1, 9), None, 2, (4, 9, 36, 4)), ((4, 1), None, 1, None),
+])  # fmt: skip
+def test_axes_that_are_joined_to_a_matrix(shape, strides, axis, expected):
+    problem = layout.problem_of(shape, 4, axis=axis, strides_bytes=strides)
+    assert layout.matrix_in(problem) == expected
+    if expected is not None:
+        assert layout.matrix_problem(*expected, 4, problem.result_shape) == problem
 
 
 def test_more_axes_than_the_kernels_know():

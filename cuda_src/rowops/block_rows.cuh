@@ -39,8 +39,10 @@ template <class R, Begin Where> __device__ __forceinline__ void block_rows(const
     if constexpr (R::outputs > 0) {
         place.find_outputs(problem, same_row);
         const uint32 same_leaf = leaf_of(thread / lanes);
+        // Where that won: of float32 long rows, in clusters, lost by it.
         if constexpr (Where == Begin::anywhere && R::in_blocks)
-            if (write_leaf_in_blocks<R>(problem, place, values, same_leaf, length)) return;
+            if ((sizeof(typename R::Input) == 2 ? blocks == 1 : is_single) &&
+                write_leaf_in_blocks<R>(problem, place, values, same_leaf, length)) return;
         write_leaf<R, Where>(held, problem, place, values, same_leaf, length, thread % lanes);
     }
 }

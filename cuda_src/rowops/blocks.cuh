@@ -7,6 +7,7 @@
 #include "rowops/held.cuh"
 
 constexpr uint32 blocks_at_once = 2;  // of a lane
+constexpr uint32 least_blocks = 16;  // of a row: of shorter ones the ends cost more than blocks across lanes
 
 // One of a row's blocks, or one of its ends' elements, by its number.
 template <class R> struct RowPart {
@@ -98,10 +99,10 @@ __device__ __forceinline__ bool
 write_rows_in_blocks(const RowProblem<R>& problem, const RowPlace<R>* places, const typename R::Values* values, uint32 count,
                      LengthOf length_of)
 {
-    bool can = true;
+    bool can = uint32(problem.length) / Held<R>::V >= least_blocks;
     for (uint32 i = threadIdx.x % lanes; i < count; i += lanes) can = can && places[i].has_same_blocks();
     if (all_agree(!can)) return false;
-    const uint32 each = max(uint32(problem.length) / Held<R>::V, 1), inverse = (1u << 20) / each + 1;  // k inverse >> 20 is k / each
+    const uint32 each = uint32(problem.length) / Held<R>::V, inverse = (1u << 20) / each + 1;  // k inverse >> 20 is k / each
     const auto part = [&](uint32 row, uint32 k, bool wanted) {
         return RowPart<R>{places[row], values[row], k, length_of(row), wanted};
     };

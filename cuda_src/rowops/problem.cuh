@@ -7,7 +7,7 @@
 //   merges                whether both are merged into one element first: merge<V>(x, y), of V elements, into x;
 //   needs_first, looks    whether values() reads the row's first element, or others;
 //   masks                 whether a row may have fewer elements than the arrays: see `length`;
-//   in_blocks             whether all that elements are written from is at their own place, in elements of 16 bits: see blocks.cuh;
+//   in_blocks             whether all that elements are written from is at their own place, and as wide, 2 or 4 bytes;
 //   outputs, addresses    how many arrays of rows are written, and how many addresses the argument begins with:
 //                         first both arrays, then the others as the generated code knows;
 //   parameters, tables    how many scalars the operation has, and how many arrays that its expressions look into;

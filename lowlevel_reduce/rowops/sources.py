@@ -123,7 +123,7 @@ def _in_blocks(operation: RowOperation, types: RowTypes) -> bool:
     """Tell whether all that elements are written from are elements at the same place and what the row comes to."""
     beside = any(uses(text, name) for text in operation.write.values() for name in operation.columns)
     sizes = {types.element.itemsize, *(numpy_dtype(each).itemsize for each in types.outputs)}
-    return operation.arrays == 1 and not beside and sizes == {2}
+    return operation.arrays == 1 and not beside and len(sizes) == 1 and sizes <= {2, 4}
 
 
 def _looks(operation: RowOperation) -> bool:

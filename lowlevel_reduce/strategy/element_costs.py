@@ -18,7 +18,10 @@ bytes for each."""
 
 _START, _MORE, _MORE_OF_MOMENTS = 1.15, 0.5, 0.25
 """From one launch to the next, with nothing to wait for but one round of loads; and more for wide accumulators, or for
-two arrays. Moments are wide, but not heavy."""
+two arrays. The third is for moments, and places of words, which are wide, but not heavy."""
+
+_WORD_BYTES = 4
+"""Elements of more have heavier accumulators."""
 
 _LANE_LEVEL, _WARP_LEVEL, _DIVISION = 0.03, 0.08, 0.04
 """A level of the tree between lanes, one between warps, and the division of an index by an axis."""
@@ -29,6 +32,9 @@ _INSTRUCTIONS = 6.8e3
 _FIXED, _EACH_ELEMENT, _EACH_RUN, _EACH_STEP, _EACH_LEVEL = 105.0, 19.0, 34.0, 9.0, 12.0
 """Instructions of a warp for its rows; for each element, as many again for each eight bytes more of an accumulator; for
 each kept axis but the innermost; for each element and reduced axis but the innermost; for each level between lanes."""
+
+_MOMENTS_TOGETHER, _MOMENTS_BYTES = 15.0, 16
+"""For each element of moments where a load brings a vector of a row: their accumulators have so many bytes at least."""
 
 _LINE_BYTES = 128
 """Bytes that the memory, and those that a load of a warp, take at a time."""
@@ -53,12 +59,17 @@ bytes, and for columns of two arrays that are no shorter than `_LONG_COLUMN`."""
 _LONG_COLUMN = 128
 """Elements."""
 
-_WIDE_COLUMNS, _WIDE_CUT_COLUMNS, _WIDE_CUT_ELEMENT = 0.6, 1.4, 0.8e-4
-"""More for columns with wide accumulators; more still where vectors do not hold whole columns side by side; and what a
-multiprocessor takes then for an element, those that a column lacks of its last vector included."""
+_WIDE_COLUMNS, _LONG_MOMENTS, _WIDE_CUT_COLUMNS, _WIDE_CUT_ELEMENT = 0.6, 0.6, 1.4, 0.8e-4
+"""More for columns with wide accumulators; for moments of columns longer than `_LONG_COLUMN`; where vectors do not hold
+whole columns side by side; and what a multiprocessor takes there for an element, those that a column lacks of its last
+vector included."""
 
 _OF_PAIRS, _PAIR_BYTES = 0.3, 8
 """More for columns and aligned rows of two bytes where accumulators have so many: a maximum, and a sum beside it."""
+
+_OF_MOMENTS, _ROW_OF_MOMENTS, _SUCH_ROWS = -0.05, 0.9e-3, 1200
+"""More for aligned rows of moments, and what a multiprocessor takes for the end of each of one vector, which has two
+divisions; of no more rows than so many, for that was fitted to fewer."""
 
 _WIDE_STEP = 0.45
 """The least that a row at any address with a wide accumulator takes for each step, of so many vectors as a warp has
@@ -80,7 +91,10 @@ def time_by_elements(of: Task, thread_bits: int, beside_bits: int, behind: bool,
     each = min(problem.length, of_a_thread) * (1 + of.two_arrays)
     runs, turns = max(len(kept) - 1, 0), max(len(reduced) - 1, 0)
     lane_bits, warp_bits = LANE_BITS - beside_bits, max(thread_bits + beside_bits - LANE_BITS, 0)
-    instructions = _FIXED + _EACH_ELEMENT * max(1.0, of.accumulator_bytes / 8) * each
+    each_element = _EACH_ELEMENT * max(1.0, of.accumulator_bytes / 8)
+    if _are_moments(of) and problem.aligned:
+        each_element = _MOMENTS_TOGETHER
+    instructions = _FIXED + each_element * each
     instructions += _EACH_RUN * runs + _EACH_STEP * turns * each + _EACH_LEVEL * lane_bits
     stride = abs(kept[0].stride) if kept else itemsize
     step = abs(reduced[0].stride) if reduced else itemsize
@@ -92,7 +106,8 @@ def time_by_elements(of: Task, thread_bits: int, beside_bits: int, behind: bool,
     apart = max(1.0, min(SECTOR_BYTES, max(stride, itemsize), max(step, itemsize)) / max(beside, along))
     warps = (problem.rows << thread_bits) / LANES / of.facts.multiprocessors
     busy = max(warps * max(instructions, 4 * each * lines) / _INSTRUCTIONS, _reading(of, apart))
-    more = _MORE if of.heavy or of.two_arrays else _MORE_OF_MOMENTS * _is_wide(of)
+    light = _is_wide(of) and not of.heavy and itemsize <= _WORD_BYTES
+    more = _MORE_OF_MOMENTS if light else _MORE * (_is_wide(of) or of.two_arrays)
     start = _START + more + _DIVISION * (runs + turns)
     return start + _LANE_LEVEL * lane_bits + _WARP_LEVEL * warp_bits + busy
 
@@ -105,19 +120,22 @@ def time_otherwise(of: Task) -> float:
         start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
         start += _OF_TWO * (of.two_arrays and problem.length >= _LONG_COLUMN)
         start += _OF_PAIRS * _has_pairs(of)
-        start += _wide_columns(of) if _is_wide(of) and not of.two_arrays else 0.0
+        start += _wide_columns(of) if _are_several(of) else 0.0
         between = min(abs(problem.kept[0].stride), SECTOR_BYTES) / of.itemsize  # what lies there is read as well
         return start + _reading(of, max(between, 1.0) * (1 + _short_column(of)))
     rows, bytes_of_a_row = problem.rows / of.facts.multiprocessors, max(problem.length, 1) * of.itemsize
     if problem.kind == "rows" and problem.aligned:
         few = 2 * bytes_of_a_row > LANES * VECTOR_BYTES and not _is_wide(of) and rows <= WARPS
         start = _ALIGNED_ROWS + _WIDE_ROWS * _is_wide(of) + _OF_PAIRS * _has_pairs(of)
+        if _are_moments(of):
+            start = _ALIGNED_ROWS + _OF_MOMENTS
+            start += _ROW_OF_MOMENTS * min(rows, _SUCH_ROWS) * (bytes_of_a_row <= VECTOR_BYTES)
         return (_A_WARP_EACH if few else start) + more + _reading(of, 1.0)
     vectors = -(-bytes_of_a_row // VECTOR_BYTES)
     if problem.kind == "rows":
         each = _WIDE_VECTOR * vectors if _is_wide(of) else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
         each = _VECTOR_OF_TWO * vectors if of.two_arrays and of.itemsize <= 2 else each
-        least = _WIDE_STEP * -(-vectors // LANES) if _is_wide(of) and not of.two_arrays else 0.0
+        least = _WIDE_STEP * -(-vectors // LANES) if _are_several(of) else 0.0
         return _ROWS_ANYWHERE + more + max(_reading(of, 1.0), rows * each, least)
     each, run = _STRIDED_ELEMENT * problem.length, problem.reduced[0]
     if run.stride == of.itemsize and run.size * of.itemsize % VECTOR_BYTES == 0:  # a load brings a vector
@@ -129,6 +147,16 @@ def _is_wide(of: Task) -> bool:
     return of.accumulator_bytes > 8 or (of.heavy and not of.two_arrays)
 
 
+def _are_moments(of: Task) -> bool:
+    is_small = of.itemsize <= _WORD_BYTES
+    return is_small and of.accumulator_bytes >= _MOMENTS_BYTES and not of.heavy and not of.two_arrays
+
+
+def _are_several(of: Task) -> bool:
+    """Return whether accumulators are moments or places; complex and compensated ones are heavy, of sixteen bytes."""
+    return _is_wide(of) and not of.two_arrays and not (of.heavy and of.accumulator_bytes == _MOMENTS_BYTES)
+
+
 def _has_pairs(of: Task) -> bool:
     return of.itemsize == 2 and of.accumulator_bytes == _PAIR_BYTES and not of.heavy
 
@@ -138,7 +166,7 @@ def _wide_columns(of: Task) -> float:
     problem, vector = of.problem, of.vector
     others = any([axis.stride % VECTOR_BYTES for axis in (*problem.kept[1:], *problem.reduced)])  # noqa: C419
     if problem.kept[0].size % vector == 0 and not others:
-        return _WIDE_COLUMNS
+        return _WIDE_COLUMNS + _LONG_MOMENTS * (_are_moments(of) and problem.length > _LONG_COLUMN)
     elements = problem.rows / of.facts.multiprocessors * -(-problem.length // vector) * vector
     return _WIDE_COLUMNS + _WIDE_CUT_COLUMNS + _WIDE_CUT_ELEMENT * elements
 

@@ -160,3 +160,25 @@ def test_it_is_preferred_where_it_was_faster(case, name):
     chosen = select(request, HOPPER).strategy
     assert (chosen.name == "elements") == (name is not None)
     assert (why(request, HOPPER).startswith("by the model of strategy/element_costs.py")) == (name is not None)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "shape", "axis", "wanted"),
+    [
+        ("argmax", "bfloat16", (176, 43), 0, "elements"),
+        ("mean_var", "bfloat16", (33, 4149), 0, "elements"),
+        ("mean_var", "bfloat16", (18, 11, 9361), 1, "elements"),
+        ("mean_var", "bfloat16", (1056, 208), 0, "elements"),
+        ("mean_var", "float16", (128, 1 << 14), 0, "columns"),
+        ("mean_var", "float16", (1 << 17, 8), 1, "elements"),
+        ("mean_var", "float16", (500, 1500), 1, "elements"),
+        ("mean_var", "bfloat16", (312, 584), 1, "short_rows"),
+        ("mean_var", "bfloat16", (1768, 48, 8, 248), 3, "short_rows"),
+        ("logsumexp", "bfloat16", (3112, 24), 1, "elements"),
+        ("logsumexp", "bfloat16", (40, 3496), 0, "elements"),
+        ("logsumexp", "float16", (1224, 272), 1, "short_rows"),
+    ],
+)
+def test_operators_of_several_numbers_take_what_was_faster(op, dtype, shape, axis, wanted):
+    """As measured: benchmarks/NOTES.md, "Moments of two bytes"."""
+    assert select(request_of(op, shape=shape, dtype=dtype, axis=axis), HOPPER).strategy.name == wanted

@@ -9,15 +9,22 @@
 // Rows are numbered in the order of `kept`; if that is not the results' order, they are `permuted`, which only columns are.
 // Where `joined` is more than 1, so many columns one after the other are parts of a row: `rows` are the results', and `length` is
 // that of a part. Their partials are folded in runs of `run` first. The last `folders` blocks fold partials of columns.
+//
+// A launch waits for each line of 64 bytes of its argument that it touches. So the first words are those that the kernel for few
+// elements reads of the innermost reduced axis, its `step` and its size `in_run`, which `reduced` has as well; then come the numbers
+// of axes, and the innermost kept axis.
 struct ShapedProblem : Problem {
-    int64 low, high;
-    uint64 apart, second_apart, far, permuted, joined, run, folders;
+    uint64 apart;
+    int64 step;
+    uint64 in_run, second_apart;
     union {
         KeptAxes kept;
         ReducedAxes reduced;
         EachAxis<int64, 6, words_of_kept> result_stride;  // of the kept axes, in results
         uint64 axes[2 + max_axes * (words_of_kept + 4)];
     };
+    int64 low, high;
+    uint64 far, permuted, joined, run, folders;
 
     // The number that row `row` has among the results.
     __device__ __forceinline__ uint64 place(uint64 row) const

@@ -36,29 +36,28 @@ template <class Op, uint32 E> struct FewElements {
     // Whether runs are one load each: aligned, contiguous, and present as a whole or not at all.
     static __device__ __forceinline__ bool in_runs(const ShapedProblem& problem, uint32 length)
     {
-        const ReducedAxes& axes = problem.reduced;
         const uint64 bits = reinterpret_cast<uint64>(problem.elements) | problem.apart;
-        const bool whole = (length | uint32(axes.size[0])) % run == 0;
-        return !has_second<Op> && axes.stride[0] == sizeof(T) && bits % run_bytes == 0 && whole;
+        const bool whole = (length | uint32(problem.in_run)) % run == 0;
+        return !has_second<Op> && problem.step == sizeof(T) && bits % run_bytes == 0 && whole;
     }
 
     // Whether elements are aligned, in both arrays.
     static __device__ __forceinline__ bool are_aligned(const ShapedProblem& problem)
     {
-        const ReducedAxes& axes = problem.reduced;
-        bool found = (reinterpret_cast<uint64>(problem.elements) | problem.apart | axes.stride[0]) % sizeof(T) == 0;
+        bool found = (reinterpret_cast<uint64>(problem.elements) | problem.apart | problem.step) % sizeof(T) == 0;
         if constexpr (has_second<Op>) {
-            const uint64 bits = reinterpret_cast<uint64>(problem.second) | problem.second_apart | axes.second_stride[0];
+            const int64 step = problem.reduced.second_stride[0];
+            const uint64 bits = reinterpret_cast<uint64>(problem.second) | problem.second_apart | step;
             found = found && bits % sizeof(Second) == 0;
         }
         return found;
     }
 
-    __device__ __forceinline__ void load_runs(const ReducedAxes& axes, const char* begin)
+    __device__ __forceinline__ void load_runs(const ShapedProblem& problem, const char* begin)
     {
         using W = typename Word<run_bytes>::type;
         union Run { T elements[run]; W word; };
-        Offsets<runs> offsets(axes, starts);
+        Offsets<runs> offsets(problem, starts);
 #pragma unroll
         for (uint32 k = 0; k < runs; ++k) {
             Run u;
@@ -70,12 +69,12 @@ template <class Op, uint32 E> struct FewElements {
 
     // Loads aligned ones: no load waits for another, and those that no thread has are left out.
     template <uint32 First = 0, uint32 Count = 2>
-    __device__ __forceinline__ void load(const ReducedAxes& axes, const char* begin, const char* second)
+    __device__ __forceinline__ void load(const ShapedProblem& problem, const char* begin, const char* second)
     {
         uint32 numbers[Count];
 #pragma unroll
         for (uint32 e = 0; e < Count; ++e) numbers[e] = index(First + e);
-        Offsets<Count> offsets(axes, numbers);
+        Offsets<Count> offsets(problem, numbers);
 #pragma unroll
         for (uint32 e = 0; e < Count; ++e) x[First + e] = loaded(begin + offsets.first[e], numbers[e] < length, x[First + e]);
         if constexpr (has_second<Op>) {
@@ -83,17 +82,17 @@ template <class Op, uint32 E> struct FewElements {
             for (uint32 e = 0; e < Count; ++e) y[First + e] = loaded(second + offsets.second[e], numbers[e] < length, y[First + e]);
         }
         if constexpr (First + Count < E) {
-            if (length > First + Count) load<First + Count, First + Count>(axes, begin, second);
+            if (length > First + Count) load<First + Count, First + Count>(problem, begin, second);
         }
     }
 
     // The same at any address, in compact code. Elements change places in turn, because a register has no number.
-    __device__ __forceinline__ void load_anywhere(const ReducedAxes& axes, const char* begin, const char* second)
+    __device__ __forceinline__ void load_anywhere(const ShapedProblem& problem, const char* begin, const char* second)
     {
 #pragma unroll 1
         for (uint32 e = 0; e < E; ++e) {
             const uint32 number[1] = {start_of(e / run) + e % run};
-            Offsets<1> offset(axes, number);
+            Offsets<1> offset(problem, number);
             put<T>(x, number[0] < length, begin + offset.first[0]);
             if constexpr (has_second<Op>) put<Second>(y, number[0] < length, second + offset.second[0]);
         }
@@ -126,13 +125,14 @@ private:
     // Bytes from a row's first element to N others, in both arrays: all of them are near.
     template <uint32 N> struct Offsets {
         int32 first[N], second[N];
-        __device__ __forceinline__ Offsets(const ReducedAxes& axes, const uint32 (&numbers)[N])
+        __device__ __forceinline__ Offsets(const ShapedProblem& problem, const uint32 (&numbers)[N])
         {
+            const ReducedAxes& axes = problem.reduced;
             uint32 past[N];
 #pragma unroll
             for (uint32 n = 0; n < N; ++n) {
                 past[n] = numbers[n];
-                first[n] = int32(past[n] * uint32(axes.stride[0]));
+                first[n] = int32(past[n] * uint32(problem.step));
                 if (has_second<Op>) second[n] = int32(past[n] * uint32(axes.second_stride[0]));
             }
 #pragma unroll 1

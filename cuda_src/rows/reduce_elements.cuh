@@ -73,9 +73,9 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
         const char* begin = problem.elements + place.offset;
         const char* second = has_second<Op> ? problem.second + place.second_offset : nullptr;
         wait_for_prerequisites();
-        if (in_runs) mine.load_runs(problem.reduced, begin);
-        else if (aligned) mine.load(problem.reduced, begin, second);
-        else mine.load_anywhere(problem.reduced, begin, second);
+        if (in_runs) mine.load_runs(problem, begin);
+        else if (aligned) mine.load(problem, begin, second);
+        else mine.load_anywhere(problem, begin, second);
         if constexpr (Op::pivot_is_given) row.pivot = Op::pivot(load_element<T>(problem.second));
         else if constexpr (!is_same<typename Op::Pivot, Unused>)
             row.pivot = Op::pivot(cut.lane_bits + cut.warp_bits == 0 || row.length == 0 ? mine.x[0] : load_element<T>(begin));

@@ -28,7 +28,7 @@ _ENTRY_DIGEST_BYTES = 32  # what follows the cubin in an entry of a pack
 
 _OF_AN_AXIS = ("size", "reciprocal", "stride", "second_stride")
 _SHAPE = (
-    *("low", "high", "apart", "second_apart", "far", "permuted", "joined", "run", "folders"),
+    *("apart", "step", "in_run", "second_apart"),
     *("kept.count", "reduced.count"),
     *(
         name
@@ -36,6 +36,7 @@ _SHAPE = (
         for name in (*(f"kept.{what}[{i}]" for what in _OF_AN_AXIS), f"result_stride[{i}]")
     ),
     *(f"reduced.{what}[{i}]" for what in _OF_AN_AXIS for i in range(MAX_AXES)),
+    *("low", "high", "far", "permuted", "joined", "run", "folders"),
 )
 _SHORT_ROWS = (
     *("levels", "lane_bits", "step_bits", "group_bits", "held_bits", "row_bits", "warps", "whole_blocks", "in_part"),

@@ -16,14 +16,14 @@ FIELDS = ("elements", "result", "second", "workspace", "device_length", "length"
 """The fields of `Problem` in tree/source.cuh, 8 bytes each: every entry's argument is, or starts with, a `Problem`.
 A call sets the first three."""
 
-_SHAPE = "qqQQQQQQQ" + "QQ" + "QQqqq" * MAX_AXES + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
+_SHAPE = "QqQQ" + "QQ" + "QQqqq" * MAX_AXES + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2 + "qqQQQQQ"
 """What `ShapedProblem` in cuda_src/columns/shape.cuh adds, as letters of `BoundKernel`'s signature."""
 
 _WORD_BYTES = 8
 
 _others = f"{_WORD_BYTES * (MAX_AXES - 1)}x"
 _pack_matrix = struct.Struct(
-    f"=6Q 2q7Q 2Q Q{_WORD_BYTES}x3q{5 * _others} Q{_others} {_WORD_BYTES * MAX_AXES}x q{_others} q{_others}"
+    f"=6Q QqQQ 2Q Q{_WORD_BYTES}x3q{5 * _others} Q{_others} {_WORD_BYTES * MAX_AXES}x q{_others} q{_others} 2q5Q"
 ).pack
 """Puts the fields after the workspace in place, and those of `_SHAPE` for one kept and one reduced axis."""
 
@@ -62,10 +62,11 @@ def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int =
     far = max(reach, second_reach) >= _FAR_BYTES
     results = [axis.result_stride for axis in kept]
     permuted = int(joined > 1 or results != sorted(results))
+    innermost = reduced[0] if reduced else Axis(0, 0)
     return (
-        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, int(far),
-        permuted, joined, run, folders,
+        apart % VECTOR_BYTES, innermost.stride, innermost.size, second_apart % VECTOR_BYTES,
         *_axes(kept, reduced),
+        problem.low, problem.high, int(far), permuted, joined, run, folders,
     )  # fmt: skip
 
 
@@ -80,8 +81,8 @@ def matrix_words(
     reach = (length - 1) * step
     return _pack_matrix(
         0, length, rows, count, first, last,
-        0, reach + (rows - 1) * apart + itemsize, apart % VECTOR_BYTES, 0, reach >= _FAR_BYTES, 0, 1, 1, folders,
-        1, 1, rows, apart, 0, 1, length, step, 0,
+        apart % VECTOR_BYTES, step, length, 0, 1, 1, rows, apart, 0, 1, length, step, 0,
+        0, reach + (rows - 1) * apart + itemsize, reach >= _FAR_BYTES, 0, 1, 1, folders,
     )  # fmt: skip
 
 

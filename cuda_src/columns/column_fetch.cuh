@@ -70,7 +70,8 @@ protected:
         uint64 addresses = reinterpret_cast<uint64>(begin);
         int64 low = begin - problem.elements, high = low + load_bytes;  // of all elements of the rows
         for (uint32 i = 0; i < axes(); ++i) {
-            const int64 stride = problem.reduced.stride[i], span = int64(problem.reduced.size[i] - 1) * stride;
+            const int64 stride = IsStraight ? problem.step : problem.reduced.stride[i];
+            const int64 span = int64((IsStraight ? problem.in_run : problem.reduced.size[i]) - 1) * stride;
             addresses |= uint64(stride);
             low += min(span, int64(0)), high += max(span, int64(0));
         }
@@ -93,7 +94,7 @@ protected:
             if constexpr (!IsStraight)
 #pragma unroll
                 for (int k = 1; k < N; ++k) at[k - 1] = at[k];
-            at[IsStraight ? t : N - 1].begin(problem.reduced, from, vectors.index(t), of_second);
+            at[IsStraight ? t : N - 1].begin(problem, from, vectors.index(t), of_second);
         }
     }
 
@@ -116,7 +117,7 @@ protected:
 #pragma unroll
             for (int s = 0; s < V; ++s) {
                 load<Way>(v[t].of[s], How == Fetch::whole || s < left ? at[t].place : begin);
-                at[t].step(problem.reduced, false);
+                at[t].step(problem, false);
             }
         }
     }
@@ -153,7 +154,7 @@ protected:
         for (int i = 0; i < N * V; ++i) {
             const bool there = i % V < vectors.left_from(i / V);
             Place at;
-            at.begin(problem.reduced, begin, there ? vectors.index(i / V) + i % V : 0, false);
+            at.begin(problem, begin, there ? vectors.index(i / V) + i % V : 0, false);
             ColumnVector<T, C> x;
 #pragma unroll
             for (int c = 0; c < C; ++c) x.elements[c] = load_element<T>(at.place + beside(c));

@@ -19,13 +19,16 @@ template <bool IsStraight> struct Walk {
     static constexpr uint32 most_axes = 1;
     const char* place;
 
-    __device__ __forceinline__ void begin(const ReducedAxes& axes, const char* from, uint64 index, bool of_second)
+    __device__ __forceinline__ void begin(const ShapedProblem& problem, const char* from, uint64 index, bool of_second)
     {
-        place = from + int64(index) * axes.strides(of_second)[0];
+        place = from + int64(index) * by(problem, of_second);
     }
-    __device__ __forceinline__ void step(const ReducedAxes& axes, bool of_second)
+    __device__ __forceinline__ void step(const ShapedProblem& problem, bool of_second) { place += by(problem, of_second); }
+
+private:
+    static __device__ __forceinline__ int64 by(const ShapedProblem& problem, bool of_second)
     {
-        place += axes.strides(of_second)[0];
+        return of_second ? problem.reduced.second_stride[0] : problem.step;
     }
 };
 template <> struct Walk<false> {
@@ -33,8 +36,9 @@ template <> struct Walk<false> {
     const char* place;
     uint32 left, left_outside;  // elements up to the end of the innermost axis, and of the next one
 
-    __device__ __forceinline__ void begin(const ReducedAxes& axes, const char* from, uint64 index, bool of_second)
+    __device__ __forceinline__ void begin(const ShapedProblem& problem, const char* from, uint64 index, bool of_second)
     {
+        const ReducedAxes& axes = problem.reduced;
         const auto by = axes.strides(of_second);
         place = from;
 #pragma unroll 1
@@ -46,8 +50,9 @@ template <> struct Walk<false> {
             index = rest;
         }
     }
-    __device__ __forceinline__ void step(const ReducedAxes& axes, bool of_second)
+    __device__ __forceinline__ void step(const ShapedProblem& problem, bool of_second)
     {
+        const ReducedAxes& axes = problem.reduced;
         const auto by = axes.strides(of_second);
         place += by[0];
         if (--left != 0) return;
@@ -82,10 +87,10 @@ template <class Op, int C, bool IsStraight> struct ColumnSeconds {
         for (uint32 i = 0; i < problem.reduced.count; ++i) addresses |= uint64(problem.reduced.second_stride[i]);
         if (across == sizeof(Second) && available == C && addresses % (C * sizeof(Second)) == 0) {
 #pragma unroll
-            for (int s = 0; s < V; ++s, at.step(problem.reduced, true)) load_whole(of[s], s < there ? at.place : first);
+            for (int s = 0; s < V; ++s, at.step(problem, true)) load_whole(of[s], s < there ? at.place : first);
         } else if (!is_compact || (addresses | uint64(across)) % alignof(Second) == 0) {
 #pragma unroll
-            for (int s = 0; s < V; ++s, at.step(problem.reduced, true))
+            for (int s = 0; s < V; ++s, at.step(problem, true))
 #pragma unroll
                 for (int c = 0; c < C; ++c) {
                     const char* place = (s < there ? at.place : first) + min(c, available - 1) * across;
@@ -93,7 +98,7 @@ template <class Op, int C, bool IsStraight> struct ColumnSeconds {
                 }
         } else {  // which is rare
 #pragma unroll 1
-            for (int s = 0; s < V; ++s, at.step(problem.reduced, true)) {
+            for (int s = 0; s < V; ++s, at.step(problem, true)) {
                 ColumnVector<Second, C> x;
 #pragma unroll
                 for (int c = 0; c < C; ++c)

@@ -36,28 +36,28 @@ template <class Op, uint32 E> struct FewElements {
     // Whether runs are one load each: aligned, contiguous, and present as a whole or not at all.
     static __device__ __forceinline__ bool in_runs(const ShapedProblem& problem, uint32 length)
     {
-        const uint64 bits = reinterpret_cast<uint64>(problem.elements) | problem.apart;
-        const bool whole = (length | uint32(problem.in_run)) % run == 0;
-        return !has_second<Op> && problem.step == sizeof(T) && bits % run_bytes == 0 && whole;
+        const uint32 bits = (low_word(problem.elements) | uint32(problem.apart)) % run_bytes;
+        const uint32 cut = (length | uint32(problem.in_run)) % run, apart = uint32(problem.step) ^ uint32(sizeof(T));
+        return !has_second<Op> && made_once(bits | cut | apart) == 0;
     }
 
-    // Whether elements are aligned, in both arrays.
-    static __device__ __forceinline__ bool are_aligned(const ShapedProblem& problem)
+    // 0 if elements are aligned, in both arrays.
+    static __device__ __forceinline__ uint32 misaligned(const ShapedProblem& problem)
     {
-        bool found = (reinterpret_cast<uint64>(problem.elements) | problem.apart | problem.step) % sizeof(T) == 0;
+        uint32 bits = (low_word(problem.elements) | uint32(problem.apart) | uint32(problem.step)) % sizeof(T);
         if constexpr (has_second<Op>) {
-            const int64 step = problem.reduced.second_stride[0];
-            const uint64 bits = reinterpret_cast<uint64>(problem.second) | problem.second_apart | step;
-            found = found && bits % sizeof(Second) == 0;
+            const uint32 step = uint32(problem.reduced.second_stride[0]);
+            bits |= (low_word(problem.second) | uint32(problem.second_apart) | step) % sizeof(Second);
         }
-        return found;
+        return bits;
     }
 
-    __device__ __forceinline__ void load_runs(const ShapedProblem& problem, const char* begin)
+    // `Along`: there is one reduced axis, or none.
+    template <bool Along> __device__ __forceinline__ void load_runs(const ShapedProblem& problem, const char* begin)
     {
         using W = typename Word<run_bytes>::type;
         union Run { T elements[run]; W word; };
-        Offsets<runs> offsets(problem, starts);
+        Offsets<runs, Along> offsets(problem, starts);
 #pragma unroll
         for (uint32 k = 0; k < runs; ++k) {
             Run u;
@@ -68,13 +68,13 @@ template <class Op, uint32 E> struct FewElements {
     }
 
     // Loads aligned ones: no load waits for another, and those that no thread has are left out.
-    template <uint32 First = 0, uint32 Count = 2>
+    template <bool Along, uint32 First = 0, uint32 Count = 2>
     __device__ __forceinline__ void load(const ShapedProblem& problem, const char* begin, const char* second)
     {
         uint32 numbers[Count];
 #pragma unroll
         for (uint32 e = 0; e < Count; ++e) numbers[e] = index(First + e);
-        Offsets<Count> offsets(problem, numbers);
+        Offsets<Count, Along> offsets(problem, numbers);
 #pragma unroll
         for (uint32 e = 0; e < Count; ++e) x[First + e] = loaded(begin + offsets.first[e], numbers[e] < length, x[First + e]);
         if constexpr (has_second<Op>) {
@@ -82,7 +82,7 @@ template <class Op, uint32 E> struct FewElements {
             for (uint32 e = 0; e < Count; ++e) y[First + e] = loaded(second + offsets.second[e], numbers[e] < length, y[First + e]);
         }
         if constexpr (First + Count < E) {
-            if (length > First + Count) load<First + Count, First + Count>(problem, begin, second);
+            if (length > First + Count) load<Along, First + Count, First + Count>(problem, begin, second);
         }
     }
 
@@ -92,7 +92,7 @@ template <class Op, uint32 E> struct FewElements {
 #pragma unroll 1
         for (uint32 e = 0; e < E; ++e) {
             const uint32 number[1] = {start_of(e / run) + e % run};
-            Offsets<1> offset(problem, number);
+            Offsets<1, false> offset(problem, number);
             put<T>(x, number[0] < length, begin + offset.first[0]);
             if constexpr (has_second<Op>) put<Second>(y, number[0] < length, second + offset.second[0]);
         }
@@ -122,8 +122,10 @@ template <class Op, uint32 E> struct FewElements {
     }
 
 private:
+    static __device__ __forceinline__ uint32 low_word(const char* address) { return uint32(reinterpret_cast<uint64>(address)); }
+
     // Bytes from a row's first element to N others, in both arrays: all of them are near.
-    template <uint32 N> struct Offsets {
+    template <uint32 N, bool Along> struct Offsets {
         int32 first[N], second[N];
         __device__ __forceinline__ Offsets(const ShapedProblem& problem, const uint32 (&numbers)[N])
         {
@@ -135,6 +137,7 @@ private:
                 first[n] = int32(past[n] * uint32(problem.step));
                 if (has_second<Op>) second[n] = int32(past[n] * uint32(axes.second_stride[0]));
             }
+            if (Along) return;
 #pragma unroll 1
             for (uint32 i = 0; i + 1 < uint32(axes.count); ++i) {  // what a carry adds to the steps along an axis
                 const uint32 jump = uint32(axes.stride.after(i) - axes.size[i] * axes.stride[i]);

@@ -7,15 +7,15 @@
 constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf of bytes
 
 // `Problem::count`, which RowStrategy.count makes: logarithms. The lanes of a warp have 2^beside rows, and 2^lane_bits of them
-// share a row, as do 2^warp_bits warps of the block. Lanes that follow each other have neighbouring rows, or neighbouring
-// elements if they are `behind` each other.
+// share a row, as do 2^warp_bits warps of the block. The bits of a lane's number that tell its row among those of the warp, and
+// which of the row's lanes it is, begin at bits own_shift and part_shift: lanes that follow each other have neighbouring rows, or
+// neighbouring elements.
 struct ElementCut {
-    uint32 step_bits, lane_bits, warp_bits, warps;
-    bool behind;
+    uint32 step_bits, lane_bits, warp_bits, warps, own_shift, part_shift;
 
     __device__ __forceinline__ explicit ElementCut(uint64 word)
         : step_bits(uint32(word) & 255), lane_bits(uint32(word >> 8) & 255), warp_bits(uint32(word >> 16) & 255),
-          warps(uint32(word >> 24) & 255), behind(word >> 32 != 0)
+          warps(uint32(word >> 24) & 255), own_shift(uint32(word >> 32) & 255), part_shift(uint32(word >> 40) & 255)
     {}
     __device__ __forceinline__ uint32 beside() const { return log2_of(lanes) - lane_bits; }
 };
@@ -24,7 +24,8 @@ struct ElementCut {
 struct RowPlace {
     int64 offset = 0, second_offset = 0, result = 0;
 
-    __device__ __forceinline__ RowPlace(const ShapedProblem& problem, uint32 row, bool has_seconds)
+    // `Along`: there is one kept axis, or none.
+    template <bool Along> __device__ __forceinline__ void find(const ShapedProblem& problem, uint32 row, bool has_seconds)
     {
         const KeptAxes& axes = problem.kept;
         const auto step = [&](uint32 i, uint32 number) {
@@ -32,10 +33,7 @@ struct RowPlace {
             result += int64(number) * problem.result_stride[i];
             if (has_seconds) second_offset += int64(number) * axes.second_stride[i];
         };
-        if (uint32(axes.count) <= 1) {  // whose words are loaded early, for their places are known
-            step(0, row);
-            return;
-        }
+        if constexpr (Along) return step(0, row);
         uint32 i = 0;
 #pragma unroll 1
         for (; i + 1 < uint32(axes.count); ++i) {
@@ -57,32 +55,51 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     __shared__ A slots[element_warps][lanes];
     const ElementCut cut(problem.count);
     const uint32 lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, beside = cut.beside();
-    const uint32 own = cut.behind ? lane >> cut.lane_bits : lane & (1u << beside) - 1;
-    const uint32 part = cut.behind ? lane & (1u << cut.lane_bits) - 1 : lane >> beside;
+    const uint32 own = lane >> cut.own_shift & (1u << beside) - 1, part = lane >> cut.part_shift & (1u << cut.lane_bits) - 1;
     const uint32 member = warp & (1u << cut.warp_bits) - 1, of_block = 1u << cut.warps - cut.warp_bits + beside;
     const uint32 past = made_once((warp >> cut.warp_bits << beside) + own), rows = uint32(problem.rows);
-    const uint32 others = made_once(member << log2_of(lanes) | part);  // 0 for the thread that stores the result
-    if (problem.device_length != nullptr) wait_for_prerequisites();
+    const uint32 thread = made_once((member << cut.lane_bits) + part);  // of those that share a row: the first stores the result
+    uint32 length = uint32(problem.length);
+    if (problem.device_length != nullptr) {
+        wait_for_prerequisites();
+        length = uint32(problem.actual_length());
+    }
     RowOf<Op> row;
-    row.length = problem.actual_length(), row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
-    Mine mine((member << cut.lane_bits) + part, cut.step_bits, uint32(row.length));
-    const bool in_runs = Mine::in_runs(problem, mine.length), aligned = Mine::are_aligned(problem);
+    row.length = length, row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
+    Mine mine(thread, cut.step_bits, length);
+    const bool in_runs = Mine::in_runs(problem, length);
+    const uint32 misaligned = Mine::misaligned(problem);
+    // 0 if elements are aligned and there is one axis of each kind at most. One word, for the compiler would ask bit by bit.
+    const uint32 unusual = made_once(misaligned | (uint32(problem.kept.count) | uint32(problem.reduced.count)) >> 1);
 #pragma unroll 1
     for (uint32 first = blockIdx.x * of_block; first < rows; first += made_once(gridDim.x * of_block)) {
-        const RowPlace place(problem, min(first + past, rows - 1), has_second<Op>);
-        const char* begin = problem.elements + place.offset;
-        const char* second = has_second<Op> ? problem.second + place.second_offset : nullptr;
-        wait_for_prerequisites();
-        if (in_runs) mine.load_runs(problem, begin);
-        else if (aligned) mine.load(problem, begin, second);
-        else mine.load_anywhere(problem, begin, second);
+        const uint32 number = min(first + past, rows - 1);
+        RowPlace place;
+        const char *begin, *second;
+        const auto begin_at = [&](const RowPlace& at) {
+            begin = problem.elements + at.offset;
+            second = has_second<Op> ? problem.second + at.second_offset : nullptr;
+            wait_for_prerequisites();
+        };
+        if (unusual == 0) {
+            place.find<true>(problem, number, has_second<Op>);
+            begin_at(place);
+            if (in_runs) mine.load_runs<true>(problem, begin);
+            else mine.load<true>(problem, begin, second);
+        } else {  // in loops, which small launches would wait for
+            place.find<false>(problem, number, has_second<Op>);
+            begin_at(place);
+            if (in_runs) mine.load_runs<false>(problem, begin);
+            else if (misaligned == 0) mine.load<false>(problem, begin, second);
+            else mine.load_anywhere(problem, begin, second);
+        }
         if constexpr (Op::pivot_is_given) row.pivot = Op::pivot(load_element<T>(problem.second));
         else if constexpr (!is_same<typename Op::Pivot, Unused>)
             row.pivot = Op::pivot(cut.lane_bits + cut.warp_bits == 0 || row.length == 0 ? mine.x[0] : load_element<T>(begin));
         A value = mine.fold(with_pivot_from_here(RowAlone<Op>{row}).row);
         launch_dependents();
 #pragma unroll 1
-        for (uint32 k = 0, mask = cut.behind ? 1u : 1u << beside; k < cut.lane_bits; ++k, mask *= 2)
+        for (uint32 k = 0, mask = 1u << cut.part_shift; k < cut.lane_bits; ++k, mask *= 2)
             value = Op::combine(value, shuffle_xor(value, mask));
 #pragma unroll 1
         for (uint32 step = 1; step < 1u << cut.warp_bits; step *= 2) {  // what is read in a turn is not written in the next
@@ -90,6 +107,6 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
             __syncthreads();
             if ((member & 2 * step - 1) == 0) value = Op::combine(value, slots[warp + step][own]);
         }
-        if (others == 0 && first + past < rows) store_result<Op>(problem, row, place.result, value);
+        if (thread == 0 && first + past < rows) store_result<Op>(problem, row, place.result, value);
     }
 }

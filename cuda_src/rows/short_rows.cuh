@@ -7,20 +7,20 @@
 // lanes, rounded up to a power of two, each with one vector; longer ones take all lanes in up to eight steps. All rows of a
 // launch are alike in this, so the host says it (kernels.short_row_values), and branches on it are the whole launch's.
 struct ShortRowsProblem : ShapedProblem {
-    alignas(8) uint32 levels;        // of the tree above the slots of a row
-    alignas(8) uint32 lane_bits;     // those that lanes fold: log2 of a group's lanes
-    alignas(8) uint32 step_bits;     // and those that steps do: log2 of the vectors of a row that a lane folds
-    alignas(8) uint32 group_bits;    // log2 of a warp's groups, by so many rows the group's next one is further
-    alignas(8) uint32 held_bits;     // log2 of the vectors that a lane holds of all its rows
-    alignas(8) uint32 row_bits;      // log2 of a warp's rows
-    alignas(8) uint32 warps;         // of a block
-    alignas(8) uint32 whole_blocks;  // the blocks whose warps all have so many rows
-    alignas(8) uint32 in_part;       // whether rows lack some of the vectors that lanes and steps have places for
+    uint8 levels;         // of the tree above the slots of a row
+    uint8 lane_bits;      // those that lanes fold: log2 of a group's lanes
+    uint8 step_bits;      // and those that steps do: log2 of the vectors of a row that a lane folds
+    uint8 group_bits;     // log2 of a warp's groups, by so many rows the group's next one is further
+    uint8 held_bits;      // log2 of the vectors that a lane holds of all its rows
+    uint8 row_bits;       // log2 of a warp's rows
+    uint8 warps;          // of a block
+    uint8 in_part;        // whether rows lack some of the vectors that lanes and steps have places for
+    uint32 whole_blocks;  // the blocks whose warps all have so many rows
     // Of aligned rows, which others compute.
-    alignas(8) uint32 present;  // the vectors of a lane in a pass, as bits
-    alignas(8) uint32 among;    // the bits of a lane's number that tell which of the group's results it holds,
-    alignas(8) uint32 idle;     // and those that are set where it holds what another lane does
-    alignas(8) uint32 results;  // how many it holds
+    uint8 present;  // the vectors of a lane in a pass, as bits
+    uint8 among;    // the bits of a lane's number that tell which of the group's results it holds,
+    uint8 idle;     // and those that are set where it holds what another lane does
+    uint8 results;  // how many it holds
     // Where aligned rows lie along one axis, the bytes from a lane's vector to that whose number has bit j set besides.
     int64 apart[3], second_apart[3];
 };
@@ -47,10 +47,10 @@ template <int Bits, bool Aligned> struct LaneVectors {
     // lane's first vector among all that it holds of its rows. `whole`: whether the warp has as many rows as it may.
     __device__ __forceinline__
     LaneVectors(const ShortRowsProblem& p, uint32 lane, uint64 row, uint32 first, uint32 vectors, bool in_part, bool whole)
-        : problem(p), lane(lane), row(row), step_bits(Bits < 3 ? min(p.step_bits, uint32(Bits)) : p.step_bits),
+        : problem(p), lane(lane), row(row), step_bits(Bits < 3 ? min(uint32(p.step_bits), uint32(Bits)) : p.step_bits),
           first_step(first & ((1u << p.step_bits) - 1)), left(leaf_vectors)
     {
-        const uint32 bits = Bits < 3 ? min(p.held_bits, uint32(Bits)) : p.held_bits;
+        const uint32 bits = Bits < 3 ? min(uint32(p.held_bits), uint32(Bits)) : p.held_bits;
         rows = 1u << (bits - step_bits);
         present = Aligned ? p.present : (1u << (1u << bits)) - 1;
         if (!whole || in_part) {

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lowlevel_reduce.compiler import Cubin
@@ -39,8 +39,8 @@ _SHAPE = (
     *("low", "high", "far", "permuted", "joined", "run", "folders"),
 )
 _SHORT_ROWS = (
-    *("levels", "lane_bits", "step_bits", "group_bits", "held_bits", "row_bits", "warps", "whole_blocks", "in_part"),
-    *("present", "among", "idle", "results"),
+    ("levels", "lane_bits", "step_bits", "group_bits", "held_bits", "row_bits", "warps", "in_part"),
+    ("whole_blocks", "present", "among", "idle", "results"),
     *(f"{what}[{i}]" for what in ("apart", "second_apart") for i in range(3)),
 )
 _WHOLE = ("block", "cluster", "few_tiles", "tiles", "whole")
@@ -52,6 +52,8 @@ _ROLES = (
 """A name that ends another one comes after it."""
 
 _TYPES = {"Q": "uint64", "q": "int64"}
+_NARROW = {"whole_blocks": ("uint32", 4)}
+"""Types and bytes of fields that share a word with others; of all others one byte."""
 
 
 class MadeKernel(NamedTuple):
@@ -93,19 +95,28 @@ def manifest_of(version: str, pack: Pack, file: str, kernels: Sequence[MadeKerne
 def argument_layouts() -> dict[str, Any]:
     """Return, by kind of argument, its bytes and its fields in order, each with name, type and offset in bytes."""
     problem = (*FIELDS[:-2], "initial[0]", "initial[1]")
-    kinds: Mapping[ArgumentKind, tuple[str, ...]] = {
+    kinds: Mapping[ArgumentKind, tuple[str | tuple[str, ...], ...]] = {
         "whole": problem,
         "shaped": (*problem, *_SHAPE),
         "short_rows": (*problem, *_SHAPE, *_SHORT_ROWS),
     }
     layouts: dict[str, Any] = {}
     for kind, names in kinds.items():
-        fields = [
-            {"name": name, "type": _TYPES[letter], "offset": 8 * place}
-            for place, (name, letter) in enumerate(zip(names, signature(kind), strict=True))
-        ]
-        layouts[kind] = {"bytes": 8 * len(fields), "fields": fields}
+        fields: list[dict[str, Any]] = []
+        for place, (name, letter) in enumerate(zip(names, signature(kind), strict=True)):
+            fields.extend(_fields_of_word(name, _TYPES[letter], 8 * place))
+        layouts[kind] = {"bytes": 8 * len(names), "fields": fields}
     return layouts
+
+
+def _fields_of_word(names: str | tuple[str, ...], word: str, offset: int) -> Iterator[dict[str, Any]]:
+    if isinstance(names, str):
+        yield {"name": names, "type": word, "offset": offset}
+        return
+    for name in names:
+        narrow, size = _NARROW.get(name, ("uint8", 1))
+        yield {"name": name, "type": narrow, "offset": offset}
+        offset += size
 
 
 def grid_rule(source: KernelSource) -> dict[str, Any] | None:

@@ -231,7 +231,9 @@ class RowStrategy(NamedTuple):
         if self.name == "elements":
             lane_bits = LANE_BITS - self.tile.columns.bit_length() + 1
             warp_bits, warps = self.warps_of_a_row.bit_length() - 1, self.warps.bit_length() - 1
-            return self.levels | lane_bits << 8 | warp_bits << 16 | warps << 24 | self.contiguous << 32
+            own_shift, part_shift = (lane_bits, 0) if self.contiguous else (0, LANE_BITS - lane_bits)
+            shifts = own_shift << 32 | part_shift << 40
+            return self.levels | lane_bits << 8 | warp_bits << 16 | warps << 24 | shifts
         if self.name != "columns":
             several = self.warps > self.warps_of_a_row or not self.in_one_turn
             bits = self.warps_of_a_row.bit_length() - 1 if several else LANE_BITS

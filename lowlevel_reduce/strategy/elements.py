@@ -32,6 +32,10 @@ _BLOCKS = 24
 KERNEL_BOUNDS: Mapping[str, Any] = {"most_warps": ELEMENT_WARPS, "resident_blocks": RESIDENT_HEAVY}
 """Of the kernel: they leave a thread 64 registers."""
 
+_NARROW_THREADS = 128
+"""Up to so many threads to a multiprocessor, rows side by side are fewer where a warp has all of a row then: to wait for
+other warps takes longer than to load more sectors."""
+
 _SMALL, _MARGIN, _WORDS_MARGIN, _WORD_BYTES = 4.0, 1.08, 1.3, 4
 """Where the others take longer than this by the model, in microseconds, by what factor they must be slower: a small
 kernel wins little there in the place where it is used. Rows of words, of so many bytes, they load by words as well."""
@@ -59,7 +63,8 @@ def _bits(of: Task) -> tuple[int, int, bool]:
     behind = not kept or not reduced or abs(kept[0].stride) >= abs(reduced[0].stride)
     if behind:
         return thread_bits, LANE_BITS - min(thread_bits, LANE_BITS), True
-    side_by_side = min(kept[0].size, SECTOR_BYTES // itemsize)
+    narrow = thread_bits <= LANE_BITS and problem.rows << thread_bits <= _NARROW_THREADS * of.facts.multiprocessors
+    side_by_side = 1 if narrow else min(kept[0].size, SECTOR_BYTES // itemsize)
     least = max((side_by_side - 1).bit_length(), LANE_BITS - thread_bits)
     return thread_bits, min(least, LANE_BITS, LANE_BITS + 4 - thread_bits), False
 

@@ -33,7 +33,7 @@ _FAR_BYTES = 1 << 31
 _ADDED: Mapping[ArgumentKind, str] = {
     "whole": "",
     "shaped": _SHAPE,
-    "short_rows": _SHAPE + "Q" * (13 + 2 * STEP_BITS),
+    "short_rows": _SHAPE + "QQ" + "Q" * (2 * STEP_BITS),
     "segments": "qqQQ",
     "partials": "Q",
     "parts": "Q" * 9,
@@ -105,23 +105,21 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
         bytes_apart = (step_bytes << j if j < step_bits else group_bytes << (j - step_bits) for j in range(STEP_BITS))
         return tuple(each % (1 << 64) for each in bytes_apart)  # of rows that are not there, it may be anything
 
+    in_part = int(-(-problem.length // vector) != 1 << levels)
+    present, idle = (1 << (1 << of_pass)) - 1, (1 << lane_bits) - 1 - among
+    rows = held_bits, row_bits, strategy.warps, in_part
+    held = present, among, idle, 1 << of_pass >> min(levels, of_pass)
     return (
-        levels,
-        lane_bits,
-        step_bits,
-        LANE_BITS - lane_bits,
-        held_bits,
-        row_bits,
-        strategy.warps,
-        (problem.rows >> row_bits) // strategy.warps,
-        int(-(-problem.length // vector) != 1 << levels),
-        (1 << (1 << of_pass)) - 1,
-        among,
-        (1 << lane_bits) - 1 - among,
-        1 << of_pass >> min(levels, of_pass),
+        _bytes(levels, lane_bits, step_bits, LANE_BITS - lane_bits, *rows),
+        (problem.rows >> row_bits) // strategy.warps | _bytes(*held) << 32,
         *apart(LANES * VECTOR_BYTES, kept.stride),
         *apart(LANES * vector * second_itemsize, kept.second_stride),
     )
+
+
+def _bytes(*values: int) -> int:
+    """Return the word in whose bytes these values are, the first of them in the lowest."""
+    return int.from_bytes(bytes(values), "little")
 
 
 def _axes(kept: Sequence[Axis], reduced: Sequence[Axis]) -> tuple[int, ...]:

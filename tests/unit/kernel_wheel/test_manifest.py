@@ -41,11 +41,13 @@ def test_fields_are_those_of_the_argument(kind):
     layout = argument_layouts()[kind]
     fields = layout["fields"]
     assert layout["bytes"] == struct.calcsize("<" + signature(kind))
-    assert [field["offset"] for field in fields] == list(range(0, layout["bytes"], 8))
+    widths = {"uint8": 1, "uint32": 4, "uint64": 8, "int64": 8}
+    ends = [field["offset"] + widths[field["type"]] for field in fields]
+    assert [0, *ends] == [*(field["offset"] for field in fields), layout["bytes"]]  # one after the other, without gaps
     assert len({field["name"] for field in fields}) == len(fields)
     assert [field["name"] for field in fields[:5]] == ["elements", "result", "second", "workspace", "device_length"]
     signed = [field["name"] for field in fields if field["type"] == "int64"]
-    assert all(name.startswith(("low", "high", "result_stride")) or "stride" in name for name in signed)
+    assert all(name.startswith(("low", "high", "step", "result_stride")) or "stride" in name for name in signed)
     assert ("low" in signed) == (kind != "whole")
 
 

@@ -20,19 +20,12 @@ def problem_of(shape, axis, itemsize=4, strides=None):
 def places(problem, chosen, itemsize):
     """Return how often each element of each row has a thread's place, as `reduce_elements` in cuda_src counts them."""
     word = chosen.count
-    step_bits, lane_bits, warp_bits, warps, behind = (
-        word & 255,
-        word >> 8 & 255,
-        word >> 16 & 255,
-        word >> 24 & 255,
-        word >> 32,
-    )
+    step_bits, lane_bits, warp_bits, warps, own_shift, part_shift = (word >> 8 * k & 255 for k in range(6))
     each, vector, beside = elements.elements_of_a_thread(itemsize), VECTOR_BYTES // itemsize, 5 - lane_bits
     found = np.zeros((problem.rows, problem.length), int)
     thread = np.arange(chosen.block_threads)
     lane, warp = thread % LANES, thread // LANES
-    own = lane >> lane_bits if behind else lane & (1 << beside) - 1
-    part = lane & (1 << lane_bits) - 1 if behind else lane >> beside
+    own, part = lane >> own_shift & (1 << beside) - 1, lane >> part_shift & (1 << lane_bits) - 1
     part += (warp & (1 << warp_bits) - 1) << lane_bits
     past = (warp >> warp_bits << beside) + own
     of_block = 1 << warps - warp_bits + beside

@@ -330,7 +330,10 @@ def test_what_a_kernel_of_short_rows_is_told(length, second_itemsize, kept, valu
     problem = rows_of(kept[0], length)._replace(kept=(layout.Axis(*kept, kept[1] if second_itemsize else 0),))
     strategy = row_policy.RowStrategy("short_rows", 1, (), levels=values[0], warps=8)
     found = fields.short_row_values(problem, strategy, 4, second_itemsize)
-    assert found == (*values, *(values[-3:] if second_itemsize else (0, 0, 0)))
+    *bits, whole, in_part, present, among, idle, results = values[:-3]
+    words = bytes((*bits, in_part)), whole.to_bytes(4, "little") + bytes((present, among, idle, results))
+    apart = values[-3:], values[-3:] if second_itemsize else (0, 0, 0)
+    assert found == (*(int.from_bytes(word, "little") for word in words), *apart[0], *apart[1])
     assert len(fields.signature("short_rows")) == len(fields.signature("shaped")) + len(found)
 
 

@@ -7,10 +7,6 @@
 // Warps of a multiprocessor that are resident at once, about.
 constexpr uint32 resident_warps = 32;
 
-// Multiprocessors of a device, about: a launch that asked for their number would wait for one more line of constants
-// (benchmarks/NOTES.md, "Lines of the argument").
-constexpr uint32 usual_multiprocessors = 132;
-
 // Which of `count` tiles the block of this number takes. `apart` blocks, about as many as run at the same time, are given tiles
 // that lie a run apart, and the next ones those behind them, so that each place on the device reads a run of tiles one after
 // the other: the memory serves that a little better than neighbouring tiles at once (benchmarks/NOTES.md, "Runs of tiles").
@@ -38,5 +34,5 @@ template <int Warps> __device__ __forceinline__ void prefetch_start(const char* 
 // launch and others none (benchmarks/NOTES.md, "Grids of few turns").
 __device__ __forceinline__ bool lets_in_late(uint32 warps)
 {
-    return uint64(gridDim.x) * warps <= 12 * resident_warps * usual_multiprocessors;
+    return uint64(gridDim.x) * warps <= 12 * resident_warps * multiprocessors();
 }

@@ -95,6 +95,13 @@ def test_what_it_takes(shape, axis, itemsize, strides, taken):
             rows.choose_rows(Task(problem, HOPPER, itemsize, 8), strategy="elements")
 
 
+@pytest.mark.parametrize(("rows", "beside", "warps"), [(147, 4, 1), (2112, 4, 1), (2113, 16, 4)])
+def test_small_launches_have_a_warp_to_a_row(rows, beside, warps):
+    """Eight threads share a row of 38 elements: in small launches those of one warp, else rows fill a sector."""
+    chosen = elements.choose_elements(Task(problem_of((38, rows), 0, 2), HOPPER, 2, 4))
+    assert (chosen.tile.columns, chosen.warps_of_a_row) == (beside, warps)
+
+
 FASTER = [
     ("dot", "float16", (6, 328, 32, 2), (0, 2, 3), None),
     ("sum", "float32", (520, 2, 4, 6, 16), (2, 4), None),
@@ -125,6 +132,8 @@ FASTER = [
     ("sum", "float64", (1690, 449), 1, None),
     ("sum", "bfloat16", (8, 1 << 20), 0, None),
     ("dot", "float16", (141, 35), 0, None),
+    ("sum", "bfloat16", (112, 64), 0, None),
+    ("logsumexp", "float16", (86, 88), 0, None),
 ]
 SLOWER = [
     ("sum", "float32", (1 << 17, 32), 1, None),
@@ -133,7 +142,6 @@ SLOWER = [
     ("sum", "float32", (13, 262, 38, 3, 557), 0, None),
     ("sum", "float32", (64, 1 << 14), 0, None),
     ("sum", "float64", (274_128, 144, 4), 2, None),
-    ("sum", "bfloat16", (112, 64), 0, None),
     ("sum", "bfloat16", (1116, 20, 96), (1, 2), None),
     ("sum", "bfloat16", (16, 16, 928, 3, 8), 4, None),
     ("mean_var", "float16", (1 << 14, 256), 1, (1024, 4)),

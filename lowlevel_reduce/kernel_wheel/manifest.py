@@ -38,7 +38,7 @@ _SHAPE = (
     *(f"reduced.{what}[{i}]" for what in _OF_AN_AXIS for i in range(MAX_AXES)),
     *("low", "high", "far", "permuted", "joined", "run", "folders"),
 )
-_SHORT_ROWS = (
+_SHORT_ROWS: tuple[str | tuple[str, ...], ...] = (
     ("levels", "lane_bits", "step_bits", "group_bits", "held_bits", "row_bits", "warps", "in_part"),
     ("whole_blocks", "present", "among", "idle", "results"),
     *(f"{what}[{i}]" for what in ("apart", "second_apart") for i in range(3)),

@@ -33,8 +33,8 @@ KERNEL_BOUNDS: Mapping[str, Any] = {"most_warps": ELEMENT_WARPS, "resident_block
 """Of the kernel: they leave a thread 64 registers."""
 
 _NARROW_THREADS = 128
-"""Up to so many threads to a multiprocessor, rows side by side are fewer where a warp has all of a row then: to wait for
-other warps takes longer than to load more sectors."""
+"""Up to so many threads to a multiprocessor, rows side by side are fewer where a warp has all of a row then: to wait
+for other warps takes longer than to load more sectors."""
 
 _SMALL, _MARGIN, _WORDS_MARGIN, _WORD_BYTES = 4.0, 1.08, 1.3, 4
 """Where the others take longer than this by the model, in microseconds, by what factor they must be slower: a small

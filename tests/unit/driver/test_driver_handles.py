@@ -225,6 +225,21 @@ def test_pushed_restores_after_an_error(fake, context):
         assert fake.stack == [outer.handle]
 
 
+def test_a_thread_keeps_the_pushes_of_so_many_contexts(fake, monkeypatch):
+    monkeypatch.setattr(current, "_MOST_CONTEXTS", 3)
+    contexts = [Context.create(0) for _ in range(7)]
+    for context in contexts:
+        with context.pushed():
+            assert current.current_handle() == context.handle
+        assert 0 < len(current._thread.push) <= 3
+
+
+def test_a_push_that_is_refused_is_told(fake, context, monkeypatch):
+    monkeypatch.setattr(fake, "cuCtxPushCurrent", lambda _: (cu.CUresult.CUDA_ERROR_INVALID_CONTEXT,))
+    with pytest.raises(CudaError, match="cuCtxPushCurrent"), context.pushed():
+        pass
+
+
 def test_pushed_does_not_push_what_is_current(fake, context):
     with context.pushed():
         fake.calls.clear()

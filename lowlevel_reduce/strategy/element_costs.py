@@ -52,7 +52,7 @@ _VECTOR_OF_TWO = 6e-3
 """The same for a vector of one- or two-byte elements at any address that go with a second array's: those are loaded one
 after the other."""
 
-_COLUMNS, _OF_SEVERAL_AXES, _OF_SEVERAL_RUNS, _OF_FEW_BYTES, _OF_TWO = 1.5, 1.8, 0.3, -0.08, 0.3
+_COLUMNS, _OF_SEVERAL_AXES, _OF_SEVERAL_RUNS, _OF_FEW_BYTES, _OF_TWO = 1.5, 1.8, 0.3, 0.32, 0.3
 """The start of columns, and more where several axes are reduced, where several are not, for elements of one or two
 bytes, and for columns of two arrays that are no shorter than `_LONG_COLUMN`."""
 

@@ -134,6 +134,9 @@ FASTER = [
     ("dot", "float16", (141, 35), 0, None),
     ("sum", "bfloat16", (112, 64), 0, None),
     ("logsumexp", "float16", (86, 88), 0, None),
+    ("logsumexp", "bfloat16", (66, 1768), 0, None),
+    ("mean_var", "bfloat16", (100, 2000), 0, None),
+    ("sum", "bfloat16", (300, 500), 0, None),
 ]
 SLOWER = [
     ("sum", "float32", (1 << 17, 32), 1, None),

@@ -216,8 +216,11 @@ def _numba() -> Producer:
     def ordinal(x: Any) -> int:
         return int(x.gpu_data.context.device.id)
 
+    def read(dtype: Any, shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        return tuple(shape), tuple(strides), numpy_dtype(dtype)
+
     def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        return tuple(x.shape), tuple(x.strides), numpy_dtype(x.dtype)
+        return read(x.dtype, x.shape, x.strides)
 
     def known(x: Any) -> tuple[Any, ...]:
         if not plain(x):
@@ -225,7 +228,14 @@ def _numba() -> Producer:
         return producer, ordinal(x), LEGACY, x.dtype, x.shape, x.strides
 
     producer = Producer(
-        "Numba", known=known, ordinal=ordinal, pointer=pointer, stream=lambda _: LEGACY, facts=facts, plain=plain
+        "Numba",
+        known=known,
+        ordinal=ordinal,
+        pointer=pointer,
+        stream=lambda _: LEGACY,
+        facts=facts,
+        read=read,
+        plain=plain,
     )
     return producer
 

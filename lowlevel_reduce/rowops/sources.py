@@ -44,9 +44,8 @@ def row_kernels(operation: RowOperation, types: RowTypes) -> tuple[KernelSource,
     text = _struct(operation, types)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     label = f"{operation.name}_{types.element.name}_{digest}"
-    holds_two = operation.arrays > 1 and operation.merge is None
-    kernels = (each._replace(resident=-(-each.resident // 2)) if holds_two else each for each in KERNELS)
-    return tuple(_source(each, label, text) for each in kernels)
+    halves = 2 if operation.arrays > 1 and operation.merge is None else 1
+    return tuple(_source(each._replace(resident=-(-each.resident // halves)), label, text) for each in KERNELS)
 
 
 def _source(kernel: RowKernel, label: str, struct: str) -> KernelSource:
@@ -384,20 +383,18 @@ def _columns(operation: RowOperation, types: RowTypes, used: list[str]) -> str:
     members = " ".join(f"Elements<{dtype}, vector_elements<Input>> {name}_;" for name, dtype in of_types.items())
     moved = " ".join(f"{column_of(operation, types, name)} columns_.{name}_ = {name}_;" for name in used)
     head = f"template <Begin Where, class P> {FUNCTION} Columns columns(const P& problem, uint32 index, int32 count)"
-    body = f"constexpr uint32 V = vector_elements<Input>; (void)V; Columns columns_; {moved} return columns_;"
-    return f"struct Columns {{ {members} }};\n{head}\n{{\n{body}\n}}\n"
+    body = f"{{\nconstexpr uint32 V = vector_elements<Input>; (void)V; Columns columns_; {moved} return columns_;\n}}\n"
+    return f"struct Columns {{ {members} }};\n{head}\n{body}"
 
 
 def _argument(names: Names) -> Callable[[str], str]:
     """Return the function that says what a text's name is for the k-th element of a vector."""
 
     def argument(name: str) -> str:
-        if name in ("x", "y"):
+        if name in ("x", "y") or name in names.columns:
             return f"Number({name}_.number_of(k))"
         if name == "i":
             return "int64(index + k)"
-        if name in names.tables:
-            return f"{name}_"
-        return f"Number({name}_.number_of(k))" if name in names.columns else f"values.{name}"
+        return f"{name}_" if name in names.tables else f"values.{name}"
 
     return argument

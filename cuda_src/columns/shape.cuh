@@ -50,7 +50,7 @@ template <class Op> __device__ __forceinline__ bool seconds_are_placed(const Sha
 
 // One row of a shaped problem: a Source whose elements, and those of its second array, may lie in any way.
 template <class Op, Begin Where = Begin::anywhere> struct ShapedSource : Source<Op, Where> {
-    static constexpr bool may_be_cut = false;
+    static constexpr bool may_be_cut = false, are_neighbours = false;
     const ShapedProblem& problem;
     const char* other;
 

@@ -30,7 +30,7 @@ template <class Op, uint32 E> struct FewElements {
             starts[k] = made_once(((vector >> step_bits) + step * lanes) * V + thread % (V / run) * run);
         }
 #pragma unroll
-        for (uint32 e = 0; e < E; ++e) x[e] = {}, y[e] = {};
+        for (uint32 e = 0; e < E; ++e) x[e] = absent(), y[e] = {};
     }
 
     // Whether runs are one load each: aligned, contiguous, and present as a whole or not at all.
@@ -39,6 +39,13 @@ template <class Op, uint32 E> struct FewElements {
         const uint32 bits = (low_word(problem.elements) | uint32(problem.apart)) % run_bytes;
         const uint32 cut = (length | uint32(problem.in_run)) % run, apart = uint32(problem.step) ^ uint32(sizeof(T));
         return !has_second<Op> && made_once(bits | cut | apart) == 0;
+    }
+
+    // Whether elements are contiguous, and lie in whole pairs that are aligned, of rows along one axis.
+    static __device__ __forceinline__ bool in_pairs(const ShapedProblem& problem, uint32 length)
+    {
+        const uint32 bits = (low_word(problem.elements) | uint32(problem.apart) | length * uint32(sizeof(T))) % pair_bytes;
+        return has_pairs && made_once(bits | uint32(problem.step) ^ uint32(sizeof(T))) == 0;
     }
 
     // 0 if elements are aligned, in both arrays.
@@ -61,9 +68,30 @@ template <class Op, uint32 E> struct FewElements {
 #pragma unroll
         for (uint32 k = 0; k < runs; ++k) {
             Run u;
-            u.word = word_if(starts[k] < length, reinterpret_cast<const W*>(begin + offsets.first[k]), W{});
+#pragma unroll
+            for (uint32 i = 0; i < run; ++i) u.elements[i] = absent();
+            u.word = word_if(starts[k] < length, reinterpret_cast<const W*>(begin + offsets.first[k]), u.word);
 #pragma unroll
             for (uint32 i = 0; i < run; ++i) x[k * run + i] = u.elements[i];
+        }
+    }
+
+    // The same of rows `in_pairs`, two words or four bytes at a time.
+    static constexpr bool has_pairs = sizeof(T) <= 4 && !has_second<Op>;
+    static constexpr uint32 pair = !has_pairs ? 1 : sizeof(T) < 4 ? 4 / sizeof(T) : 2, pair_bytes = pair * sizeof(T);
+    __device__ __forceinline__ void load_pairs(const char* begin)
+    {
+        using W = typename Word<pair_bytes>::type;
+        union Pair { T elements[pair]; W word; };
+#pragma unroll
+        for (uint32 e = 0; e < E; e += pair) {
+            Pair u;
+#pragma unroll
+            for (uint32 i = 0; i < pair; ++i) u.elements[i] = absent();
+            const auto* from = reinterpret_cast<const W*>(begin + starts[e / run] * sizeof(T));
+            u.word = word_if(index(e) < length, from + e % run / pair, u.word);
+#pragma unroll
+            for (uint32 i = 0; i < pair; ++i) x[e + i] = u.elements[i];
         }
     }
 
@@ -93,8 +121,8 @@ template <class Op, uint32 E> struct FewElements {
         for (uint32 e = 0; e < E; ++e) {
             const uint32 number[1] = {start_of(e / run) + e % run};
             Offsets<1, false> offset(problem, number);
-            put<T>(x, number[0] < length, begin + offset.first[0]);
-            if constexpr (has_second<Op>) put<Second>(y, number[0] < length, second + offset.second[0]);
+            put<T>(x, number[0] < length, begin + offset.first[0], absent());
+            if constexpr (has_second<Op>) put<Second>(y, number[0] < length, second + offset.second[0], {});
         }
     }
 
@@ -110,7 +138,7 @@ template <class Op, uint32 E> struct FewElements {
         if constexpr (Count == 1) {
             const uint32 i = index(First);
             if constexpr (maps_absent) return Op::map(ItemOf<Op>{i < length ? x[First] : Op::absent(row), y[First], i}, row);
-            else return i < length ? Op::map(ItemOf<Op>{x[First], y[First], i}, row) : Op::identity();
+            else return fills_absent<Op> || i < length ? Op::map(ItemOf<Op>{x[First], y[First], i}, row) : Op::identity();
         } else {
             auto a = fold<First, Count / 2>(row);
             if (Count == 2 || length > First + Count / 2) {
@@ -152,6 +180,13 @@ private:
         }
     };
 
+    // What stands for an element that is absent, and changes nothing if the operator fills_absent.
+    static __device__ __forceinline__ T absent()
+    {
+        if constexpr (fills_absent<Op>) return Op::absent(Unused{});
+        else return {};
+    }
+
     // The number of the thread's element `e` in the row, and of the first of run `k`.
     __device__ __forceinline__ uint32 index(uint32 e) const { return starts[e / run] + e % run; }
     __device__ __forceinline__ uint32 start_of(uint32 k) const
@@ -176,10 +211,12 @@ private:
         u.word = word_if(exists, reinterpret_cast<const W*>(address), u.word);
         return u.element;
     }
-    template <class U> static __device__ __forceinline__ void put(U (&elements)[E], bool exists, const char* address)
+    template <class U>
+    static __device__ __forceinline__ void put(U (&elements)[E], bool exists, const char* address, U absent)
     {
         union { uint4 raw; U element; } u;
         u.raw = make_uint4(0, 0, 0, 0);
+        u.element = absent;
         if (exists) u.raw = load_bits<U>(address);
 #pragma unroll
         for (uint32 k = 0; k + 1 < E; ++k) elements[k] = elements[k + 1];

@@ -68,6 +68,7 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     row.length = length, row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
     Mine mine(thread, cut.step_bits, length);
     const bool in_runs = Mine::in_runs(problem, length);
+    const bool in_pairs = Mine::in_pairs(problem, length);
     const uint32 misaligned = Mine::misaligned(problem);
     // 0 if elements are aligned and there is one axis of each kind at most. One word, for the compiler would ask bit by bit.
     const uint32 unusual = made_once(misaligned | (uint32(problem.kept.count) | uint32(problem.reduced.count)) >> 1);
@@ -85,6 +86,7 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
             place.find<true>(problem, number, has_second<Op>);
             begin_at(place);
             if (in_runs) mine.load_runs<true>(problem, begin);
+            else if (in_pairs) mine.load_pairs(begin);
             else mine.load<true>(problem, begin, second);
         } else {  // in loops, which small launches would wait for
             place.find<false>(problem, number, has_second<Op>);

@@ -55,10 +55,11 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_inside(const S& so
 {
     constexpr uint32 at_once = has_second<Op> ? steps / 4 : steps / 2;
     const auto index_of = [=](uint32 t) { return first + (t * lanes + lane) * vector_elements<typename Op::Input>; };
-    typename Op::Accumulator a[steps];
-#pragma unroll
+    LaneCounter<Op, log2_of(steps / at_once)> counter;
+#pragma unroll(has_second<Op> ? 1 : steps / at_once)
     for (uint32 base = 0; base < steps; base += at_once) {
         uint4 v[at_once];
+        typename Op::Accumulator a[at_once];
 #pragma unroll
         for (uint32 t = 0; t < at_once; ++t)
             v[t] = Rows::fetch_inside(source, index_of(base + t), present_bytes<Op>(source, index_of(base + t)));
@@ -66,11 +67,50 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_inside(const S& so
 #pragma unroll
         for (uint32 t = 0; t < at_once; ++t) {
             const uint64 index = index_of(base + t);
-            a[base + t] = fold_present<Op>(ready, v[t], index, present_bytes<Op>(source, index));
+            a[t] = fold_present<Op>(ready, v[t], index, present_bytes<Op>(source, index));
         }
+        counter.push(fold_array<Op, at_once>(a), base / at_once);
         __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
     }
-    return fold_array<Op, steps>(a);
+    return counter.result();
+}
+
+// The lane's part of a whole leaf of two arrays whose elements are contiguous, at any address: of both, vectors are joined from
+// the 16-byte blocks that they lie in, half a leaf at a time. All these blocks lie in the arrays.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator lane_fold_both(const S& source, const char* leaf, uint64 first, uint32 lane)
+{
+    constexpr uint32 at_once = steps / 2;
+    const auto joined = [=](const uint4 (&low)[at_once], const uint4 (&high)[at_once], uint32 t, const char* array) {
+        return shift_bytes(low[t], high[t], uint32(reinterpret_cast<uint64>(array)) % vector_bytes);
+    };
+    const auto load = [=](uint4 (&low)[at_once], uint4 (&high)[at_once], uint32 base, const char* array) {
+        const auto* block = reinterpret_cast<const uint4*>(array - uint32(reinterpret_cast<uint64>(array)) % vector_bytes) + lane;
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t) {
+            low[t] = __ldg(block + lanes * (base + t));
+            high[t] = __ldg(block + lanes * (base + t) + 1);
+        }
+    };
+    const char* second = source.second_at(first);
+    LaneCounter<Op, log2_of(steps / at_once)> counter;
+#pragma unroll 1
+    for (uint32 base = 0; base < steps; base += at_once) {
+        typename Op::Accumulator a[at_once];
+        uint4 low[at_once], high[at_once], second_low[at_once], second_high[at_once];
+        load(low, high, base, leaf);
+        load(second_low, second_high, base, second);
+        const auto ready = with_pivot_from_here(source);
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t) {
+            union { uint4 raw; Seconds<Op> seconds; } y;
+            y.raw = joined(second_low, second_high, t, second);
+            a[t] = fold_vector<Op>(ready, joined(low, high, t, leaf), y.seconds,
+                                   first + ((base + t) * lanes + lane) * vector_elements<typename Op::Input>);
+        }
+        counter.push(fold_array<Op, at_once>(a), base / at_once);
+    }
+    return counter.result();
 }
 
 // The lane's part of any leaf at all, in compact code: of two arrays, where the second's elements are not placed, or at edges
@@ -131,7 +171,13 @@ row_leaf_fold(const S& source, uint64 leaf, Placed placed, uint32 lane)
         } else if constexpr (!has_second<Op>) {
             value = lane_fold_of_row<Op, Rows>(source, first, placed, lane);
         } else {
+            constexpr uint32 V = vector_elements<T>;
             const uint64 count = min(source.row.length - first, uint64(leaf_elements<T>));
+            if constexpr (is_same<typename Op::Second, T> && sizeof(T) <= 2) {
+                // Elements of the row before and after the leaf are in both arrays.
+                if (placed.seconds && source.second_step() == sizeof(T) && first >= V && first + leaf_elements<T> + V <= source.row.length)
+                    return warp_fold<Op>(lane_fold_both<Op>(source, source.begin + first * sizeof(T), first, lane));
+            }
             if (placed.seconds && Rows::inside(source, first, count)) value = lane_fold_inside<Op, Rows>(source, first, lane);
             else value = lane_fold_anyhow<Op, Rows>(source, first, lane);
         }

@@ -42,6 +42,18 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
         constexpr int32 size = sizeof(typename Op::Input), V = Seconds<Op>::V;
         if constexpr (S::seconds_lie == SecondsLie::anyhow) {
             union { uint4 raw; Seconds<Op> seconds; } u;
+            if constexpr (S::are_neighbours && sizeof(Second) <= 8) {
+                // Of whole arrays few leaves come here, and a small one waits for them: all loads at once.
+                const char* from = source.second_at(index);
+                if (reinterpret_cast<uint64>(from) % sizeof(Second) == 0) {
+                    using W = typename Word<sizeof(Second)>::type;
+                    union { Seconds<Op> seconds; W words[V]; } all;
+#pragma unroll
+                    for (int32 i = 0; i < V; ++i)
+                        all.words[i] = load_word_if(i * size < bytes, reinterpret_cast<const W*>(from) + i, W{});
+                    return all.seconds;
+                }
+            }
             u.raw = load_anyhow<Second, V>(bytes / size, [&](uint32 i) { return source.second_at(index + i); });
             return u.seconds;
         } else {

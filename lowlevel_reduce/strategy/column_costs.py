@@ -11,7 +11,7 @@ from functools import lru_cache
 from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.strategy.base import MOST_THREADS, FoldedBy, Loads, Tile
 
-__all__ = ["BLOCK", "FOLD", "MOST_BROKEN_BYTES", "block_times", "total"]
+__all__ = ["BLOCK", "FOLD", "MOST_BROKEN_BYTES", "are_apart", "block_times", "total"]
 
 _BYTES = 24e3
 """Bytes that a multiprocessor reads of its share of the memory in a microsecond."""
@@ -38,6 +38,9 @@ _BROKEN_LINES = {128: 1.02, 64: 1.05, 32: 1.3}
 MOST_BROKEN_BYTES = max(_BROKEN_LINES)
 """The most of these bytes."""
 
+_ENOUGH_IN_FLIGHT = 128
+"""Bytes of a thread: with 64 a last wave of 76 blocks takes as long as one of 396."""
+
 _AT_ONCE = 32
 """The most blocks that a multiprocessor runs at once."""
 
@@ -58,25 +61,39 @@ def block_times(
     if broken:
         reading *= _BROKEN_LINES.get(tile.columns * itemsize, 1.0)
 
+    meeting = 0.0 if are_apart(tile, threads, loads) else _MEETING
+
     def time(at_once: int) -> float:
         hidden = at_once**2  # what others hide of a block's own work, about
-        turn = rounds * max(_LATENCY, at_once * reading + _GAP / hidden) + _MEETING / hidden
+        turn = rounds * max(_LATENCY, at_once * reading + _GAP / hidden) + meeting / hidden
         return turn * tile.turns + BLOCK * MOST_THREADS / threads / at_once
 
     return tuple(map(time, range(1, 1 + min(resident * MOST_THREADS // threads, _AT_ONCE))))
 
 
-def total(times: tuple[float, ...], making: int, parts: int, fold: float, columns: int, multiprocessors: int) -> float:
+def are_apart(tile: Tile, threads: int, loads: Loads) -> bool:
+    """Return whether each thread of a block has columns of its own, so that none waits for another.
+
+    And whether it has so many bytes in flight that a block or two use all that a multiprocessor may read.
+    """
+    in_flight = loads.width * loads.at_once * VECTOR_BYTES
+    return tile.turns == 1 and tile.columns >= threads * loads.width and in_flight >= _ENOUGH_IN_FLIGHT
+
+
+def total(
+    times: tuple[float, ...], making: int, parts: int, fold: float, columns: int, multiprocessors: int, apart: bool
+) -> float:
     """Return what a way costs.
 
     `times` are what `block_times` returned, `making` the blocks that fold elements, `parts` those of them that share a
-    column, `fold` is of `FOLD`, `columns` are those of a tile.
+    column, `fold` is of `FOLD`, `columns` are those of a tile. Of a block whose threads are `apart`, some end before
+    others, and the next block takes their place, so that waves are not seen.
     """
     full = len(times) * multiprocessors
     waves = making / full
     if making <= full:
         reading = times[-(-making // multiprocessors) - 1]
     else:
-        reading = (waves if waves >= _FEW_WAVES else math.ceil(waves)) * times[-1]
+        reading = (waves if waves >= _FEW_WAVES or (apart and parts == 1) else math.ceil(waves)) * times[-1]
     partials = making * columns * 2 * VECTOR_BYTES / multiprocessors / _BYTES if parts > 1 else 0.0
     return reading + partials + BLOCK + fold + _EACH_PARTIAL * parts + _EACH_BLOCK * making

@@ -19,7 +19,7 @@ from lowlevel_reduce.strategy.base import (
     Task,
     Tile,
 )
-from lowlevel_reduce.strategy.column_costs import FOLD, MOST_BROKEN_BYTES, block_times, total
+from lowlevel_reduce.strategy.column_costs import FOLD, MOST_BROKEN_BYTES, are_apart, block_times, total
 from lowlevel_reduce.strategy.column_cuts import (
     LEAF,
     LINE_BYTES,
@@ -122,7 +122,8 @@ def cost(way: Way, of: Columns) -> float:
     problem, facts, itemsize = of.task[:3]
     broken = way.tile.columns < problem.kept[0].size
     times = block_times(way.tile, way.threads, of.loads, itemsize, problem.length, of.slower, broken, of.resident)
-    return total(times, way.making, way.parts, FOLD[way.folded_by], way.tile.columns, facts.multiprocessors)
+    apart = are_apart(way.tile, way.threads, of.loads)
+    return total(times, way.making, way.parts, FOLD[way.folded_by], way.tile.columns, facts.multiprocessors, apart)
 
 
 def choose_columns(of: Task) -> RowStrategy:
@@ -161,7 +162,8 @@ def _cheapest(kernels: list[Columns]) -> RowStrategy:
                 continue
             by = _folded_by(cut, of, parts, making)
             if by is not None:
-                price = total(times, making, parts, FOLD[by], columns, multiprocessors)
+                apart = are_apart(tile, block_threads, of.loads)
+                price = total(times, making, parts, FOLD[by], columns, multiprocessors, apart)
                 if price < least:
                     least, found = price, (Way(tile, block_threads, making, parts, by), of)
     if found is None:

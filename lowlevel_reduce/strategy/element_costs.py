@@ -6,11 +6,14 @@ thread". What it says of other devices follows from their multiprocessors.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, VECTOR_BYTES
 from lowlevel_reduce.layout import SECTOR_BYTES
 from lowlevel_reduce.strategy.base import WARPS, Task
+from lowlevel_reduce.strategy.whole import power_of_two
 
-__all__ = ["time_by_elements", "time_otherwise"]
+__all__ = ["is_light", "time_by_elements", "time_otherwise"]
 
 _MEMORY, _L2, _L2_BYTES = 24e3, 38e3, 2e5
 """Bytes that a multiprocessor reads of its share of the memory in a microsecond, and of the L2, which holds so many
@@ -36,6 +39,10 @@ each kept axis but the innermost; for each element and reduced axis but the inne
 _MOMENTS_TOGETHER, _MOMENTS_BYTES = 15.0, 16
 """For each element of moments where a load brings a vector of a row: their accumulators have so many bytes at least."""
 
+_LIGHT_FIXED, _LIGHT_ELEMENT, _LIGHT_TOGETHER, _LIGHT_BYTES, _LIGHT_ROW = 95.0, 11.0, 9.0, 4, 32
+"""The first two for elements of two bytes with accumulators of no more than so many bytes, and the second of them where
+a load brings several elements of a row; of rows that are no whole vectors, and have no more than so many elements."""
+
 _LINE_BYTES = 128
 """Bytes that the memory, and those that a load of a warp, take at a time."""
 
@@ -48,13 +55,22 @@ _VECTOR_ANYWHERE, _ROW_ANYWHERE, _WIDE_VECTOR, _STRIDED_ELEMENT = 0.6e-3, 0.8e-3
 """And what a multiprocessor takes: for a vector of a row at any address, for such a row at least, for a vector with a
 wide accumulator, and for an element of those that lie apart."""
 
+_NARROW_VECTOR = 0.9e-3
+"""The same for a vector of light elements of short rows at any address, of as many as a row's threads have room for."""
+
 _VECTOR_OF_TWO = 6e-3
 """The same for a vector of one- or two-byte elements at any address that go with a second array's: those are loaded one
 after the other."""
 
-_COLUMNS, _OF_SEVERAL_AXES, _OF_SEVERAL_RUNS, _OF_FEW_BYTES, _OF_TWO = 1.5, 1.8, 0.3, 0.32, 0.3
-"""The start of columns, and more where several axes are reduced, where several are not, for elements of one or two
-bytes, and for columns of two arrays that are no shorter than `_LONG_COLUMN`."""
+_COLUMNS, _OF_SEVERAL_AXES, _OF_SEVERAL_RUNS, _OF_TWO = 1.6, 1.8, 0.3, 0.3
+"""The start of columns, and more where several axes are reduced, where several are not, and for columns of two arrays
+that are no shorter than `_LONG_COLUMN`."""
+
+_OF_FEW_BYTES: Mapping[int, float] = {1: -0.18, 2: 0.2}
+"""And by the bytes of an element."""
+
+_OF_ODD_BYTES = 0.6
+"""And where columns of two bytes are no whole words, so that some are loaded one by one."""
 
 _LONG_COLUMN = 128
 """Elements."""
@@ -91,10 +107,8 @@ def time_by_elements(of: Task, thread_bits: int, beside_bits: int, behind: bool,
     each = min(problem.length, of_a_thread) * (1 + of.two_arrays)
     runs, turns = max(len(kept) - 1, 0), max(len(reduced) - 1, 0)
     lane_bits, warp_bits = LANE_BITS - beside_bits, max(thread_bits + beside_bits - LANE_BITS, 0)
-    each_element = _EACH_ELEMENT * max(1.0, of.accumulator_bytes / 8)
-    if _are_moments(of) and problem.aligned:
-        each_element = _MOMENTS_TOGETHER
-    instructions = _FIXED + each_element * each
+    fixed, each_element = _instructions(of)
+    instructions = fixed + each_element * each
     instructions += _EACH_RUN * runs + _EACH_STEP * turns * each + _EACH_LEVEL * lane_bits
     stride = abs(kept[0].stride) if kept else itemsize
     step = abs(reduced[0].stride) if reduced else itemsize
@@ -116,11 +130,12 @@ def time_otherwise(of: Task) -> float:
     """Return about how long the kernels for columns, or those for short rows, take."""
     problem, more = of.problem, _MORE * _is_wide(of)
     if problem.kind == "columns":
-        start = _COLUMNS + _OF_FEW_BYTES * (of.itemsize <= 2) + _MORE * (_is_wide(of) or of.two_arrays)
+        start = _COLUMNS + _OF_FEW_BYTES.get(of.itemsize, 0.0) + _MORE * (_is_wide(of) or of.two_arrays)
         start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
         start += _OF_TWO * (of.two_arrays and problem.length >= _LONG_COLUMN)
         start += _OF_PAIRS * _has_pairs(of)
         start += _wide_columns(of) if _are_several(of) else 0.0
+        start += _OF_ODD_BYTES * (of.itemsize == 2 and _are_odd(of))
         between = min(abs(problem.kept[0].stride), SECTOR_BYTES) / of.itemsize  # what lies there is read as well
         return start + _reading(of, max(between, 1.0) * (1 + _short_column(of)))
     rows, bytes_of_a_row = problem.rows / of.facts.multiprocessors, max(problem.length, 1) * of.itemsize
@@ -135,6 +150,7 @@ def time_otherwise(of: Task) -> float:
     if problem.kind == "rows":
         each = _WIDE_VECTOR * vectors if _is_wide(of) else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
         each = _VECTOR_OF_TWO * vectors if of.two_arrays and of.itemsize <= 2 else each
+        each = max(each, _NARROW_VECTOR * power_of_two(vectors)) if is_light(of) else each
         least = _WIDE_STEP * -(-vectors // LANES) if _are_several(of) else 0.0
         return _ROWS_ANYWHERE + more + max(_reading(of, 1.0), rows * each, least)
     each, run = _STRIDED_ELEMENT * problem.length, problem.reduced[0]
@@ -169,6 +185,34 @@ def _wide_columns(of: Task) -> float:
         return _WIDE_COLUMNS + _LONG_MOMENTS * (_are_moments(of) and problem.length > _LONG_COLUMN)
     elements = problem.rows / of.facts.multiprocessors * -(-problem.length // vector) * vector
     return _WIDE_COLUMNS + _WIDE_CUT_COLUMNS + _WIDE_CUT_ELEMENT * elements
+
+
+def is_light(of: Task) -> bool:
+    """Return whether an element takes few instructions."""
+    problem = of.problem
+    if problem.kind == "rows" and (problem.aligned or problem.length > _LIGHT_ROW):
+        return False
+    return of.itemsize == 2 and of.accumulator_bytes <= _LIGHT_BYTES and not of.two_arrays
+
+
+def _instructions(of: Task) -> tuple[float, float]:
+    """Return the instructions for a row, or what a thread has of it, and for each element."""
+    if _are_moments(of) and of.problem.aligned:
+        return _FIXED, _MOMENTS_TOGETHER
+    if not is_light(of):
+        return _FIXED, _EACH_ELEMENT * max(1.0, of.accumulator_bytes / 8)
+    problem, itemsize = of.problem, of.itemsize
+    together = problem.kind == "rows" and problem.length * itemsize % _LIGHT_BYTES == 0
+    return _LIGHT_FIXED, _LIGHT_TOGETHER if together else _LIGHT_ELEMENT
+
+
+def _are_odd(of: Task) -> bool:
+    """Return whether columns that lie side by side do not begin or end at whole words."""
+    inner, *outer = of.problem.kept
+    bits = inner.size * of.itemsize
+    for axis in (*outer, *of.problem.reduced):
+        bits |= axis.stride
+    return inner.stride == of.itemsize and bits % _LIGHT_BYTES != 0
 
 
 def _short_column(of: Task) -> float:

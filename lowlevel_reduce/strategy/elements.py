@@ -9,7 +9,7 @@ from typing import Any
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.layout import SECTOR_BYTES, Problem
 from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Task, Tile
-from lowlevel_reduce.strategy.element_costs import time_by_elements, time_otherwise
+from lowlevel_reduce.strategy.element_costs import is_light, time_by_elements, time_otherwise
 
 __all__ = [
     "ELEMENT_WARPS",
@@ -36,9 +36,10 @@ _NARROW_THREADS = 128
 """Up to so many threads to a multiprocessor, rows side by side are fewer where a warp has all of a row then: to wait
 for other warps takes longer than to load more sectors."""
 
-_SMALL, _MARGIN, _WORDS_MARGIN, _WORD_BYTES = 4.0, 1.08, 1.3, 4
+_SMALL, _MARGIN, _LIGHT_MARGIN, _ROWS_MARGIN, _WORDS_MARGIN, _WORD_BYTES = 5.0, 1.08, 1.35, 1.15, 1.3, 4
 """Where the others take longer than this by the model, in microseconds, by what factor they must be slower: a small
-kernel wins little there in the place where it is used. Rows of words, of so many bytes, they load by words as well."""
+kernel wins little there in the place where it is used. Light elements of large columns take longer than the model says;
+rows have margins of their own, for those of words, of so many bytes, others load by words as well."""
 
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
@@ -82,9 +83,17 @@ def faster_elements(of: Task) -> RowStrategy | None:
         return None
     bits, others = _bits(of), time_otherwise(of)
     if others > _SMALL:
-        others /= _WORDS_MARGIN if problem.kind == "rows" and itemsize >= _WORD_BYTES else _MARGIN
+        others /= _margin(of, others)
     faster = time_by_elements(of, *bits, elements_of_a_thread(itemsize)) < others
     return _cut(of, *bits) if faster else None
+
+
+def _margin(of: Task, others: float) -> float:
+    if of.problem.kind == "rows" and of.itemsize >= _WORD_BYTES:
+        return _WORDS_MARGIN
+    if not is_light(of):
+        return _MARGIN
+    return _ROWS_MARGIN if of.problem.kind == "rows" else _LIGHT_MARGIN if others > 2 * _SMALL else _MARGIN
 
 
 def choose_elements(of: Task) -> RowStrategy:

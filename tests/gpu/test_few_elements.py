@@ -6,6 +6,7 @@ from placed import assert_same, reduced, values
 from test_shapes import check
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.strategy import elements
 from lowlevel_reduce.strategy.base import MOST_THREADS
 
@@ -62,6 +63,18 @@ def test_axes(stream, cut):
         check(x.transpose(3, 1, 4, 0, 2), stream, axes, strategy=STRATEGY)
     check(np.broadcast_to(x[:1], x.shape), stream, (0, 2), "argmax", strategy=STRATEGY)
     check(x[:, ::-1, :, 1::2], stream, (1, 3), "mean_var", strategy=STRATEGY)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_absent_elements_change_nothing(stream, dtype):
+    """Rows that end within a thread's elements, by one load each, by pairs and by vectors; and rows that lie apart."""
+    for length in (3, 6, 12, 40):
+        below = -np.abs(values(dtype, (5, length + 1)).astype("float32")) / 2 - 1
+        below = below.astype(element_type(dtype).dtype)
+        check(np.ascontiguousarray(below[:, :length]), stream, 1, "max", strategy=STRATEGY)
+        check(below[:, :length], stream, 1, "max", strategy=STRATEGY)
+        zeros = np.full((5, length), -0.0).astype(element_type(dtype).dtype)
+        check(zeros, stream, 1, strategy=STRATEGY)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])

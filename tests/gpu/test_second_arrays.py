@@ -5,6 +5,7 @@ import pytest
 from placed import values
 from test_shapes import check
 
+from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.strategy import rows as row_policy
 
 ROWS = [{"strategy": "rows"}, {"strategy": "batch"}]
@@ -51,6 +52,17 @@ def test_every_byte_of_a_mask_that_is_not_zero_is_true(stream, axis):
     """As in NumPy: what wrote a mask need not have written ones."""
     bytes_ = np.random.default_rng(0).choice(np.array([0, 0, 2, 4, 128, 254], np.uint8), (3, 2050))
     check(values("float32", bytes_.shape), stream, axis, second=bytes_.view(bool))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_leaves_of_rows_at_any_address_in_both_arrays(stream, cut, dtype):
+    """The first and the last leaf of a row lie at its edges, those between them do not."""
+    leaf = element_type(dtype).leaf
+    for length in cut([2 * leaf, 3 * leaf + 5, 3 * leaf - 1], [3 * leaf + 5]):
+        x, y = values(dtype, (2, length)), values(dtype, (2, length), seed=1)
+        for offset, second_offset in cut([(0, 0), (1, 0), (0, 3), (5, 5)], [(0, 3), (5, 5)]):
+            places = {"offset": offset * x.itemsize, "second_offset": second_offset * x.itemsize}
+            check(x, stream, 1, "dot", second=y, **places, strategy="rows")
 
 
 @pytest.mark.parametrize("op", ["dot", "sum"])

@@ -137,8 +137,17 @@ FASTER = [
     ("logsumexp", "bfloat16", (66, 1768), 0, None),
     ("mean_var", "bfloat16", (100, 2000), 0, None),
     ("sum", "bfloat16", (300, 500), 0, None),
+    ("sum", "bfloat16", (127, 3357), 0, (6498, 1)),
+    ("sum", "bfloat16", (18, 11, 9361), 1, None),
+    ("sum", "bfloat16", (11_262_944, 6), 1, None),
+    ("sum", "bfloat16", (4_194_301, 7), 1, None),
+    ("sum", "bfloat16", (200_000, 22), 1, None),
 ]
 SLOWER = [
+    ("max", "float16", (1_500_000, 10), 1, None),
+    ("sum", "int8", (4_000_000, 12), 1, None),
+    ("mean", "bfloat16", (8, 32, 196, 768), 1, None),
+    ("sum", "bfloat16", (8, 32, 1024, 128), 1, None),
     ("sum", "float32", (1 << 17, 32), 1, None),
     ("sum", "float32", (3872, 168, 2, 32, 1), 4, (5376, 32, 0, 1, 1)),
     ("sum", "float32", (16, 2, 32, 64, 128), 1, None),

@@ -67,6 +67,16 @@ def test_small_blocks_are_not_left_out_where_they_are_few(length, side_by_side, 
     assert chosen.blocks > 132 > chosen.blocks // 2
 
 
+@pytest.mark.parametrize(
+    ("shape", "apart"), [((8, 32, 1024, 128), True), ((8, 32, 196, 768), True), ((1, 104, 241_448), False)]
+)
+def test_threads_with_columns_of_their_own_see_no_waves(shape, apart):
+    """Of elements of two bytes, as an H200 was faster."""
+    problem = layout.problem_of(shape, 2, axis=1)
+    chosen = columns.choose_columns(Task(problem, choices.DEVICES["H200"], 2, 4))
+    assert (chosen.tile.columns == 8 * chosen.block_threads) == apart
+
+
 def test_a_choice_that_is_remembered_is_for_the_same_strides_number_and_device():
     """Each differs from the one before in one thing that the choice depends on, and is asked for with all others."""
     given = [

@@ -103,7 +103,8 @@ def is_sample(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def in_part(request: pytest.FixtureRequest, is_sample: bool) -> bool:
     """Whether a test that goes through many things takes some: in samples, and if no planted fault names it."""
-    return is_sample and not is_named(request.node, request.config.stash[_NAMED])
+    named: frozenset[str] = request.config.stash[_NAMED]
+    return is_sample and not is_named(request.node, named)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.calls import places, threads
-from lowlevel_reduce.driver import Buffer, Context, Stream, binding, waits
+from lowlevel_reduce.calls import forms, places, threads
+from lowlevel_reduce.driver import Buffer, Context, Stream, binding, current, waits
 from lowlevel_reduce.parts import groups
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, world
@@ -87,9 +87,12 @@ def stores() -> dict[str, Store]:
                 found[f"{module}.{name}"] = Store(len(value), bounds.get(name))
     thread = getattr(threads._threads, "kept", None)
     if thread is not None:
-        for name in ("calls", "forms", "spots", "problems", "others", "_met", "_places", "_streams"):
+        for name in ("calls", "forms", "kinds", "spots", "problems", "others", "_met", "_places", "_streams"):
             found[f"{name} of the thread"] = Store(len(getattr(thread, name)), threads.BOUNDS.get(name))
         found["_kept by the waits of the thread"] = Store(len(thread.wait._kept), waits.BOUNDS["_kept"])
+        found["push of the thread"] = Store(len(current._thread.push), current.BOUNDS["push"])
+        for number, form in enumerate(thread.forms.values()):
+            found[f"_choices of form {number}"] = Store(len(form._choices), forms.MAX_CHOICES)
         for number, kept in enumerate(thread.problems.values()):
             found[f"problems of place {number}"] = Store(len(kept), threads.MAX_PREPARED)
         for number, place in enumerate(thread._places.values()):

@@ -42,7 +42,7 @@ def test_operators(stream, cut, op):
 
 
 def test_a_pivot_that_another_warp_loads(stream):
-    """Columns of bytes, too many for a small launch, stand beside each other in all lanes of a warp; warps share them."""
+    """Columns of bytes, too many for a small launch, lie side by side in all lanes of a warp; warps share them."""
     check(values("int8", (40, 2200)), stream, 0, "mean_var", strategy=STRATEGY)
 
 

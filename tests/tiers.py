@@ -68,7 +68,7 @@ STEPS_APART = 3
 Value = tuple[str, str]
 _T = TypeVar("_T")
 _TURN = pytest.StashKey[int]()
-_NAMED = pytest.StashKey[Collection[str]]()
+_NAMED = pytest.StashKey[frozenset[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,15 +1,8 @@
 // The few elements that a thread has of a row, wherever they lie: which they are, how they are loaded, and their fold.
 #pragma once
-#include "columns/shape.cuh"
+#include "rows/few_offsets.cuh"
 
 template <class T> constexpr uint32 elements_of_a_thread = sizeof(T) <= 8 ? 8 : 4;
-
-// The same number, in a register: the compiler would make what is cheap to make anew in every turn.
-__device__ __forceinline__ uint32 made_once(uint32 x)
-{
-    asm volatile("" : "+r"(x));
-    return x;
-}
 
 // The elements of one thread: E that follow each other in the order of the tree, which is lane by lane, each lane in 2^step_bits
 // steps. They come in runs that follow each other in the row as well, one vector or less.
@@ -64,7 +57,7 @@ template <class Op, uint32 E> struct FewElements {
     {
         using W = typename Word<run_bytes>::type;
         union Run { T elements[run]; W word; };
-        Offsets<runs, Along> offsets(problem, starts);
+        FewOffsets<runs, Along, false> offsets(problem, starts);
 #pragma unroll
         for (uint32 k = 0; k < runs; ++k) {
             Run u;
@@ -102,7 +95,7 @@ template <class Op, uint32 E> struct FewElements {
         uint32 numbers[Count];
 #pragma unroll
         for (uint32 e = 0; e < Count; ++e) numbers[e] = index(First + e);
-        Offsets<Count, Along> offsets(problem, numbers);
+        FewOffsets<Count, Along, has_second<Op>> offsets(problem, numbers);
 #pragma unroll
         for (uint32 e = 0; e < Count; ++e) x[First + e] = loaded(begin + offsets.first[e], numbers[e] < length, x[First + e]);
         if constexpr (has_second<Op>) {
@@ -120,7 +113,7 @@ template <class Op, uint32 E> struct FewElements {
 #pragma unroll 1
         for (uint32 e = 0; e < E; ++e) {
             const uint32 number[1] = {start_of(e / run) + e % run};
-            Offsets<1, false> offset(problem, number);
+            FewOffsets<1, false, has_second<Op>> offset(problem, number);
             put<T>(x, number[0] < length, begin + offset.first[0], absent());
             if constexpr (has_second<Op>) put<Second>(y, number[0] < length, second + offset.second[0], {});
         }
@@ -151,34 +144,6 @@ template <class Op, uint32 E> struct FewElements {
 
 private:
     static __device__ __forceinline__ uint32 low_word(const char* address) { return uint32(reinterpret_cast<uint64>(address)); }
-
-    // Bytes from a row's first element to N others, in both arrays: all of them are near.
-    template <uint32 N, bool Along> struct Offsets {
-        int32 first[N], second[N];
-        __device__ __forceinline__ Offsets(const ShapedProblem& problem, const uint32 (&numbers)[N])
-        {
-            const ReducedAxes& axes = problem.reduced;
-            uint32 past[N];
-#pragma unroll
-            for (uint32 n = 0; n < N; ++n) {
-                past[n] = numbers[n];
-                first[n] = int32(past[n] * uint32(problem.step));
-                if (has_second<Op>) second[n] = int32(past[n] * uint32(axes.second_stride[0]));
-            }
-            if (Along) return;
-#pragma unroll 1
-            for (uint32 i = 0; i + 1 < uint32(axes.count); ++i) {  // what a carry adds to the steps along an axis
-                const uint32 jump = uint32(axes.stride.after(i) - axes.size[i] * axes.stride[i]);
-                const uint32 second_jump = uint32(axes.second_stride.after(i) - axes.size[i] * axes.second_stride[i]);
-#pragma unroll
-                for (uint32 n = 0; n < N; ++n) {
-                    past[n] = axes.over_few(past[n], i);
-                    first[n] += int32(past[n] * jump);
-                    if (has_second<Op>) second[n] += int32(past[n] * second_jump);
-                }
-            }
-        }
-    };
 
     // What stands for an element that is absent, and changes nothing if the operator fills_absent.
     static __device__ __forceinline__ T absent()

@@ -1,0 +1,39 @@
+// Where the few elements that a thread has of a row lie, from the row's first one on.
+#pragma once
+#include "columns/shape.cuh"
+
+// The same number, in a register: the compiler would make what is cheap to make anew in every turn.
+__device__ __forceinline__ uint32 made_once(uint32 x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+// Bytes from a row's first element to N others, in both arrays if there are two: all of them are near. `Along`: there is one
+// reduced axis, or none.
+template <uint32 N, bool Along, bool OfTwo> struct FewOffsets {
+    int32 first[N], second[N];
+    __device__ __forceinline__ FewOffsets(const ShapedProblem& problem, const uint32 (&numbers)[N])
+    {
+        const ReducedAxes& axes = problem.reduced;
+        uint32 past[N];
+#pragma unroll
+        for (uint32 n = 0; n < N; ++n) {
+            past[n] = numbers[n];
+            first[n] = int32(past[n] * uint32(problem.step));
+            if (OfTwo) second[n] = int32(past[n] * uint32(axes.second_stride[0]));
+        }
+        if (Along) return;
+#pragma unroll 1
+        for (uint32 i = 0; i + 1 < uint32(axes.count); ++i) {  // what a carry adds to the steps along an axis
+            const uint32 jump = uint32(axes.stride.after(i) - axes.size[i] * axes.stride[i]);
+            const uint32 second_jump = uint32(axes.second_stride.after(i) - axes.size[i] * axes.second_stride[i]);
+#pragma unroll
+            for (uint32 n = 0; n < N; ++n) {
+                past[n] = axes.over_few(past[n], i);
+                first[n] += int32(past[n] * jump);
+                if (OfTwo) second[n] += int32(past[n] * second_jump);
+            }
+        }
+    }
+};

@@ -23,16 +23,17 @@ template <uint32 N, bool Along, bool OfTwo> struct FewOffsets {
             first[n] = int32(past[n] * uint32(problem.step));
             if (OfTwo) second[n] = int32(past[n] * uint32(axes.second_stride[0]));
         }
-        if (Along) return;
+        if constexpr (!Along) {
 #pragma unroll 1
-        for (uint32 i = 0; i + 1 < uint32(axes.count); ++i) {  // what a carry adds to the steps along an axis
-            const uint32 jump = uint32(axes.stride.after(i) - axes.size[i] * axes.stride[i]);
-            const uint32 second_jump = uint32(axes.second_stride.after(i) - axes.size[i] * axes.second_stride[i]);
+            for (uint32 i = 0; i + 1 < uint32(axes.count); ++i) {  // what a carry adds to the steps along an axis
+                const uint32 jump = uint32(axes.stride.after(i) - axes.size[i] * axes.stride[i]);
+                const uint32 second_jump = uint32(axes.second_stride.after(i) - axes.size[i] * axes.second_stride[i]);
 #pragma unroll
-            for (uint32 n = 0; n < N; ++n) {
-                past[n] = axes.over_few(past[n], i);
-                first[n] += int32(past[n] * jump);
-                if (OfTwo) second[n] += int32(past[n] * second_jump);
+                for (uint32 n = 0; n < N; ++n) {
+                    past[n] = axes.over_few(past[n], i);
+                    first[n] += int32(past[n] * jump);
+                    if (OfTwo) second[n] += int32(past[n] * second_jump);
+                }
             }
         }
     }

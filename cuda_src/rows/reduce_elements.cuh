@@ -85,14 +85,14 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
         if (unusual == 0) {
             place.find<true>(problem, number, has_second<Op>);
             begin_at(place);
-            if (in_runs) mine.load_runs<true>(problem, begin);
+            if (in_runs) mine.template load_runs<true>(problem, begin);
             else if (in_pairs) mine.load_pairs(begin);
-            else mine.load<true>(problem, begin, second);
+            else mine.template load<true>(problem, begin, second);
         } else {  // in loops, which small launches would wait for
             place.find<false>(problem, number, has_second<Op>);
             begin_at(place);
-            if (in_runs) mine.load_runs<false>(problem, begin);
-            else if (misaligned == 0) mine.load<false>(problem, begin, second);
+            if (in_runs) mine.template load_runs<false>(problem, begin);
+            else if (misaligned == 0) mine.template load<false>(problem, begin, second);
             else mine.load_anywhere(problem, begin, second);
         }
         if constexpr (Op::pivot_is_given) row.pivot = Op::pivot(load_element<T>(problem.second));

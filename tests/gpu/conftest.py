@@ -11,7 +11,7 @@ import pytest
 
 from lowlevel_reduce import Context, Device, Stream, simulator
 from lowlevel_reduce.driver import binding, why_unavailable
-from lowlevel_reduce.strategy import elements, rows
+from lowlevel_reduce.strategy import elements, rows, selection
 
 _T = TypeVar("_T")
 
@@ -87,6 +87,12 @@ def kept() -> Iterator[None]:
 def cut(machine: str) -> Callable[[_T, _T], _T]:
     """Choose what a test goes through: ``cut(all, some)`` is `all` on a real GPU, and `some` where it is simulated."""
     return lambda everything, some: some if machine == "simulated" else everything
+
+
+@pytest.fixture
+def forgotten_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what a test puts in the place of the policy's functions decide, and nothing that was chosen before."""
+    monkeypatch.setattr(selection, "_chosen", type(selection._chosen)())
 
 
 @pytest.fixture

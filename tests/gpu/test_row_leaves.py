@@ -40,6 +40,7 @@ def test_operators(stream, cut, op):
         check(values("float16", (4, 2100)), stream, 1, op, offset=2, **way)
 
 
+@pytest.mark.usefixtures("forgotten_choices")
 @pytest.mark.parametrize("warps", [1, 2, 4, 8])
 def test_as_many_warps_as_a_row_may_have(stream, cut, monkeypatch, warps):
     monkeypatch.setattr(row_policy, "_warps_of_a_row", lambda *_: warps)
@@ -50,6 +51,7 @@ def test_as_many_warps_as_a_row_may_have(stream, cut, monkeypatch, warps):
             check(values(dtype, (11, length)), stream, 1, "sum", strategy="rows")
 
 
+@pytest.mark.usefixtures("forgotten_choices")
 @pytest.mark.parametrize("leaves", range(2, 11))
 def test_a_warp_for_each_leaf(stream, cut, monkeypatch, leaves):
     """Any number of them, as where there are many rows."""
@@ -70,6 +72,7 @@ def test_a_warp_for_each_leaf(stream, cut, monkeypatch, leaves):
                 assert_same(result, lr.tree.reduce(x[:, :length], "max", axis=1, initial=-1))
 
 
+@pytest.mark.usefixtures("forgotten_choices")
 @pytest.mark.parametrize("leaves", [2, 3, 5, 16])
 def test_a_warp_for_each_leaf_at_any_address(stream, cut, monkeypatch, leaves):
     """As where there are enough rows to fill the device."""

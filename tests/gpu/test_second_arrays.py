@@ -83,6 +83,7 @@ def test_second_arrays_that_do_not_follow_their_elements(stream, cut, op):
             check(x, stream, 1, op, second=second)
 
 
+@pytest.mark.usefixtures("forgotten_choices")
 @pytest.mark.parametrize("leaves", range(2, 11))
 def test_a_warp_for_each_leaf(stream, cut, monkeypatch, leaves):
     monkeypatch.setattr(row_policy, "_are_few", lambda *_: False)
@@ -102,6 +103,7 @@ def test_whole_arrays(stream, cut, op, dtype, strategy):
             check(x, stream, None, op, second=second, offset=x.itemsize, second_offset=offset, strategy=strategy)
 
 
+@pytest.mark.usefixtures("forgotten_choices")
 @pytest.mark.parametrize("warps", [2, 4, 8])
 def test_rows_in_turns(stream, cut, monkeypatch, warps):
     """Warps meet when they have what a warp folds at once, in two sets of slots: here they meet three times."""

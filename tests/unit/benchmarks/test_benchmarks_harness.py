@@ -105,7 +105,8 @@ def keeping(monkeypatch, *, is_used=True):
     cuda = SimpleNamespace(is_initialized=lambda: is_used, empty_cache=lambda: emptied.append("torch"))
     pool = SimpleNamespace(free_all_blocks=lambda: emptied.append("cupy"))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
+    cuda = SimpleNamespace(is_available=lambda: True)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, get_default_memory_pool=lambda: pool))
     return emptied
 
 

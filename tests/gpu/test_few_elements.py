@@ -31,6 +31,7 @@ def test_lengths(stream, cut, dtype):
         check(values(dtype, (5, length)), stream, 1, strategy=STRATEGY)
         check(values(dtype, (length, 37)), stream, 0, strategy=STRATEGY)
         check(values(dtype, (length, 74))[::-1, ::2], stream, 0, strategy=STRATEGY)
+    check(values(dtype, (5, 128))[:, ::2], stream, 1, strategy=STRATEGY)  # as long as whole vectors, which it is not
 
 
 @pytest.mark.parametrize("op", ["max", "argmin", "mean_var", "minmax", "prod"])

@@ -525,7 +525,10 @@ def test_segments_whose_second_kernel_was_refused_leave_nothing_to_the_next(stre
         assert [each.tobytes() for each in found] == [bits(part) for part in np.split(X, [1, 2])]
 
 
-@pytest.mark.parametrize(("shapes", "axis"), [([(3,), (5000,), (2000,)], None), ([(2, 3), (2, 3000), (100, 7)], 0)])
+@pytest.mark.parametrize(
+    ("shapes", "axis"),
+    [([(3,), (5000,), (2000,)], None), ([(2, 3), (2, 3000), (100, 7)], 0), ([(3, 600), (29, 600), (7, 600)], 1)],
+)
 def test_one_kernel_in_blocks_of_several_sizes(stream, machine, shapes, axis):
     threads.here().forget()
     for _ in range(2):

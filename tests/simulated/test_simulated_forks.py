@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 
 import pytest
 
@@ -21,6 +22,11 @@ def _in_a_stream(one):
 def _in_a_default_stream(one):
     x = lr.DeviceArray.from_numpy(LINE, Stream.legacy(one.context))
     return lambda: lr.sum(x)
+
+
+def _of_numpys(one):
+    """Of which a call asks what context is current, by a function's address."""
+    return lambda: lr.sum(LINE)
 
 
 def _of_shards(one):
@@ -49,11 +55,12 @@ def _in_a_child(one, call):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12's, where other threads run
-@pytest.mark.parametrize("make", [_in_a_stream, _in_a_default_stream, _of_shards])
-def test_a_repeated_call_asks_nothing_of_the_driver_in_a_forked_child(make):
+@pytest.mark.parametrize("is_current", [False, True], ids=["", "in the current context"])
+@pytest.mark.parametrize("make", [_in_a_stream, _in_a_default_stream, _of_numpys, _of_shards])
+def test_a_repeated_call_asks_nothing_of_the_driver_in_a_forked_child(make, is_current):
     """Its driver cannot be used there: what a thread has prepared calls it by an address, and would be let in."""
     keep_kernels()
-    with world(Machine()) as one:
+    with world(Machine()) as one, one.context.pushed() if is_current else nullcontext():
         call = make(one)
         call()
         call()

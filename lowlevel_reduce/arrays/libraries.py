@@ -166,6 +166,15 @@ def _torch(torch: Any) -> Producer:
     return producer
 
 
+def _read_as_numpys(dtype: Any, shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+    """Return the facts of an array whose type and strides are NumPy's."""
+    return tuple(shape), tuple(strides), numpy_dtype(dtype)
+
+
+def _facts_as_numpys(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+    return _read_as_numpys(x.dtype, x.shape, x.strides)
+
+
 def _cupy(cupy: Any) -> Producer:
     current = cupy.cuda.get_current_stream
 
@@ -174,12 +183,6 @@ def _cupy(cupy: Any) -> Producer:
 
     def stream(ordinal: int) -> int:
         return int(current(ordinal).ptr) or 1  # without the ordinal it would be that of the current device
-
-    def read(dtype: Any, shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        return tuple(shape), tuple(strides), numpy_dtype(dtype)
-
-    def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        return read(x.dtype, x.shape, x.strides)
 
     def plain(x: Any) -> bool:
         # Memory of CuPy's own allocators; borrowed memory may be anything.
@@ -195,8 +198,9 @@ def _cupy(cupy: Any) -> Producer:
         return producer, ordinal, int(current(ordinal).ptr) or 1, x.dtype, x.shape, x.strides
 
     producer = Producer(
-        "CuPy", known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=facts, read=read, plain=plain
-    )
+        "CuPy", known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=_facts_as_numpys,
+        read=_read_as_numpys, plain=plain,
+    )  # fmt: skip
     return producer
 
 
@@ -216,27 +220,15 @@ def _numba() -> Producer:
     def ordinal(x: Any) -> int:
         return int(x.gpu_data.context.device.id)
 
-    def read(dtype: Any, shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        return tuple(shape), tuple(strides), numpy_dtype(dtype)
-
-    def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        return read(x.dtype, x.shape, x.strides)
-
     def known(x: Any) -> tuple[Any, ...]:
         if not plain(x):
             raise TypeError("the array is bound to a stream, or not in memory of Numba's own")
         return producer, ordinal(x), LEGACY, x.dtype, x.shape, x.strides
 
     producer = Producer(
-        "Numba",
-        known=known,
-        ordinal=ordinal,
-        pointer=pointer,
-        stream=lambda _: LEGACY,
-        facts=facts,
-        read=read,
-        plain=plain,
-    )
+        "Numba", known=known, ordinal=ordinal, pointer=pointer, stream=lambda _: LEGACY, facts=_facts_as_numpys,
+        read=_read_as_numpys, plain=plain,
+    )  # fmt: skip
     return producer
 
 

@@ -249,7 +249,6 @@ _threads = threading.local()
 
 
 def _in_child() -> None:
-    # driver/current.py refuses each call before one of these is asked; this lets go of what the parent keeps.
     global _threads  # noqa: PLW0603 - of the parent's driver
     _threads = threading.local()
 

@@ -137,9 +137,9 @@ class Implementation:
             Its arguments: integers, or objects of the bindings (a structure is passed by its address). The caller must
             keep them alive. For a ``ctypes.c_uint64``, each call passes the value that it has at that time.
         """
-        self.function(name)
+        routine = self.function(name)
         if self._offers is not _cuda():
-            return lambda: int(self.function(name)(*map(_now, args))[0])
+            return lambda: int(routine(*map(_now, args))[0])
         # NVIDIA's own function by its address, with arguments converted once: 0.2 µs less than through the bindings.
         # The GIL is released, as a launch waits while the stream's queue is full, but not for what tells of the calling
         # thread alone: others would take it then, and be waited for.
@@ -167,8 +167,8 @@ class Implementation:
             It returns the negated result code if the driver refuses. Only one thread at a time may call it.
         """
         if self._offers is not _cuda():
-            self.function(name)
-            return lambda: -int(answer[0]) if (answer := self.function(name)(*args))[0] else int(answer[1 + at])
+            routine = self.function(name)
+            return lambda: -int(answer[0]) if (answer := routine(*args))[0] else int(answer[1 + at])
         numbers = (ctypes.c_uint64 * written)()
         call = self.prebuilt(name, *args, *(ctypes.addressof(numbers) + 8 * k for k in range(written)))
         return lambda: -code if (code := call()) else numbers[at]

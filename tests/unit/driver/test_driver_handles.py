@@ -337,11 +337,13 @@ def test_a_driver_that_no_longer_says_what_is_current_keeps_nothing_pushed(fake,
             return popped()
 
         fake.cuCtxPopCurrent = pop  # it says so no more once it has popped
+        current._thread.driver = None  # whose functions are asked for anew
         with pytest.raises(CudaError, match="cuCtxGetCurrent"), context.pushed():
             pass
         assert fake.stack == [outer.handle]
         fake.fails.clear()
         del fake.cuCtxPopCurrent
+        current._thread.driver = None
 
 
 @pytest.mark.parametrize("inside", [False, True])

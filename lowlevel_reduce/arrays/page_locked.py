@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lowlevel_reduce.driver import Buffer, Context, binding
-from lowlevel_reduce.driver.registered import page_locked
 
 __all__ = ["BLOCK_BYTES", "MAX_KEPT_BYTES", "free_bytes", "give_back", "release", "take"]
 
@@ -38,6 +37,8 @@ def take(size_bytes: int, context: Context) -> Buffer:
             return _kept[binding.selected(), home.id].pop()
         except (KeyError, IndexError):
             pass
+    from lowlevel_reduce.driver.registered import page_locked  # noqa: PLC0415 - 0.5 ms, paid by who reads large arrays
+
     return page_locked(size_bytes, home)
 
 

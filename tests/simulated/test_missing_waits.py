@@ -29,7 +29,7 @@ PLANS = {
     "rows at once": ({"shape": (8, 5000), "axis": 1, "strategy": "batch"}, "at_once"),
     "batch": ({"shape": (2, 60_000), "axis": 1, "strategy": "batch"}, "batch"),
     "columns of threads": ({"shape": (20, 3000), "axis": 0, "strategy": "columns"}, "columns"),
-    "columns of blocks": ({"shape": (500, 100), "axis": 0}, "columns"),
+    "columns of blocks": ({"shape": (500, 100), "axis": 0, "strategy": "columns"}, "columns"),
     "columns of several blocks": ({"shape": (50_000, 3), "axis": 0}, "columns"),
 }
 SEGMENTS = {"short segments": 3000, "long segments": 3}
@@ -55,7 +55,7 @@ ONE_WAIT = {
     "columns that read a pivot": (
         ("columns/reduce_columns.cuh", "problem.device_length != nullptr) ", ""),
         "std",
-        {"shape": (500, 100), "axis": 0},
+        {"shape": (500, 100), "axis": 0, "strategy": "columns"},
     ),
     "whole arrays that read a pivot": (
         ("tree/source.cuh", "problem.device_length != nullptr) ", ""), "std", {"shape": 5000, "strategy": "block"}

@@ -123,6 +123,14 @@ template <uint32 Count, uint32 First, uint32 Between, uint32 Apart> struct AxesA
         }
     }
 
+    // Turns numbers of elements past element `at` along axis i, which are less than 2^13, into how often they reach its end.
+    template <uint32 N> __device__ __forceinline__ void carry(uint32 (&past)[N], uint64 at, uint32 i) const
+    {
+        const Divisor by(*this, at, i);
+#pragma unroll
+        for (uint32 n = 0; n < N; ++n) past[n] = by.carried(past[n]);
+    }
+
     // How many elements there are from each of those past[n] elements after element `first` to the end of its run along the
     // innermost axis, itself included, or `most` if there are more. The elements exist: an outermost axis has no divisor.
     template <uint32 N>

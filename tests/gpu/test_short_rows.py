@@ -20,7 +20,7 @@ def below_zero(dtype, shape):
 
 @pytest.mark.parametrize("op", ["sum", "max", "argmin", "mean_var"])
 def test_rows_of_whole_vectors(stream, cut, op):
-    """In warps that lack rows, in warps that have all of theirs, and along two axes."""
+    """In warps that lack rows, in warps that have all of theirs, and along two axes and three."""
     for vectors in VECTORS:
         x = below_zero("float32", (cut(600, 70), 4 * vectors))
         check(x, stream, 1, op, strategy=STRATEGY)
@@ -32,6 +32,7 @@ def test_rows_of_whole_vectors(stream, cut, op):
                 op,
                 strategy=STRATEGY,
             )
+            check(x[:66].reshape(11, 3, 2, -1).transpose(1, 0, 2, 3), stream, 3, op, strategy=STRATEGY)
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "mean_var"])

@@ -83,43 +83,17 @@ template <int Bits, bool Aligned> struct LaneVectors {
                 for (int k = 0; k < 1 << j; ++k) at[(1 << j) + k] = at[k] + apart;
             }
         } else {
-            find_along_axes<OfSecond>(at, begin, step_bytes);
+            uint32 past[count];
+            int64 offsets[count];
+#pragma unroll
+            for (int k = 0; k < count; ++k) past[k] = uint32(k) >> step_bits << problem.group_bits;
+            axes.far_offsets<count>(row, past, OfSecond, offsets);
+#pragma unroll
+            for (int k = 0; k < count; ++k) at[k] = begin + (offsets[k] + step(k) * step_bytes);
 #pragma unroll
             for (int i = 0; i < count; ++i)  // copies here, or ptxas makes them on the other path
                 asm volatile("mov.b64 %0, %1;" : "=l"(at[i]) : "l"(at[i]));
         }
-    }
-
-private:
-    // The same along several axes: where the first row lies is computed in full, and from there to another one of the group is a
-    // sum of carries, as in `near_offsets`, times what each adds.
-    template <bool OfSecond>
-    __device__ __forceinline__ void find_along_axes(const char* (&at)[count], const char* begin, uint32 step_bytes) const
-    {
-        const KeptAxes& axes = problem.kept;
-        const auto by = axes.strides(OfSecond);
-        uint32 past[count];
-#pragma unroll
-        for (int k = 0; k < count; ++k) {
-            past[k] = uint32(k) >> step_bits << problem.group_bits;
-            at[k] = begin + (int64(past[k]) * by[0] + step(k) * step_bytes);
-        }
-        uint64 number = row;
-        int64 offset = 0;
-        uint32 i = 0;
-#pragma unroll 1
-        for (; i + 1 < uint32(axes.count); ++i) {
-            const uint64 rest = axes.over(number, i), along = number - rest * axes.size[i];
-            const int64 jump = by[i + 1] - int64(axes.size[i]) * by[i];
-            offset += int64(along) * by[i];
-            axes.carry(past, along, i);
-#pragma unroll
-            for (int k = 0; k < count; ++k) at[k] += int64(past[k]) * jump;
-            number = rest;
-        }
-        offset += int64(number) * by[i];
-#pragma unroll
-        for (int k = 0; k < count; ++k) at[k] += offset;
     }
 };
 

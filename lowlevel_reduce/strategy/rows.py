@@ -196,8 +196,12 @@ def _have_a_warp_each(of: Task) -> bool:
 
 
 def _why_cut(of: Task, leaves: int) -> str | None:
-    """Return why rows of many leaves are cut into tiles; None if they are not."""
+    """Return why rows of several leaves are cut into tiles; None if they are not."""
     problem, facts, narrow = of.problem, of.facts, of.narrow
+    if 2 * problem.rows <= facts.multiprocessors and _are_gathered(of):
+        return "elements are loaded one by one, and rows are so few that each may have several multiprocessors"
+    if leaves <= WARPS:
+        return None
     if problem.rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
         return "the rows are too few to fill the device with a block each, so each is cut into tiles"
     if narrow and leaves >= _LONGEST_ROW and are_aligned(problem, of.vector) and not of.two_arrays:
@@ -216,7 +220,7 @@ def _fastest(of: Task, leaves: float) -> tuple[str, str]:
             return "rows", "rows of no more than one leaf are few enough for a warp each"
         return "short_rows", "a row is no more than one leaf of 4 KiB"
     whole = math.ceil(leaves)
-    cut = _why_cut(of, whole) if whole > WARPS else None
+    cut = _why_cut(of, whole)
     return _fastest_uncut(of, leaves) if cut is None else ("batch", cut)
 
 
@@ -311,8 +315,30 @@ def _batch(of: Task, leaves: int, warps: int, cluster: int) -> RowStrategy:
     )
 
 
+def _are_gathered(of: Task) -> bool:
+    """Return whether a load brings one element, and a warp's load as many lines as it has lanes, about."""
+    return of.problem.kind == "strided" and not are_aligned(of.problem, of.vector)
+
+
 def _tiles_of_a_row(of: Task, leaves: int) -> tuple[int, int]:
     """Return the warps of a tile and the tiles of a cluster: one, or all tiles of a row.
+
+    Warps that load elements one by one wait for each other's loads: where multiprocessors would have no tile, tiles are
+    smaller.
+    """
+    rows, facts = of.problem.rows, of.facts
+    warps, cluster = _large_tiles_of_a_row(of, leaves)
+    if not _are_gathered(of) or rows * -(-leaves // warps) >= facts.multiprocessors:
+        return warps, cluster
+    warps = WARPS
+    while warps > 1 and rows * -(-leaves // warps) < facts.multiprocessors:
+        warps //= 2
+    tiles = power_of_two(-(-leaves // warps))
+    return warps, tiles if tiles <= largest_cluster(facts) and rows * tiles <= facts.multiprocessors else 1
+
+
+def _large_tiles_of_a_row(of: Task, leaves: int) -> tuple[int, int]:
+    """Return the same where multiprocessors may be idle if their number is no matter.
 
     For narrow accumulators a tile is as large as for a whole array of as many leaves: `policy` has the measurements.
     If a multiprocessor can be had for each tile, and a portable cluster holds a row, there are no partials: 16 rows of

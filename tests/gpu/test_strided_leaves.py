@@ -51,6 +51,15 @@ def test_runs_at_addresses_between_vectors(stream, cut, dtype, offset):
         check(runs(dtype, run, -run % vector, 258 * vector), stream, (0, 2), "mean", offset=offset, strategy="batch")
 
 
+@pytest.mark.parametrize("op", ["sum", "argmax", "mean_var", "logsumexp"])
+def test_a_multiprocessor_for_each_leaf(stream, cut, op):
+    """Of few leaves a tile has one: those of a row are a cluster, or are folded as they come; some have less of the last."""
+    for leaves, rows in cut([(2, 1), (3, 5), (8, 1), (9, 2), (40, 1), (200, 1), (20, 9)], [(3, 5), (9, 2), (40, 1)]):
+        x = values("float32", (rows, leaves * 1024 - 77, 2))[:, :, 1]
+        check(x, stream, 1, op)
+        check(x[0], stream, None, op)
+
+
 @pytest.mark.parametrize("strategy", ["rows", "batch"])
 def test_steps_of_any_sign(stream, cut, strategy):
     for dtype in cut(["float32", "float16", "int8"], ["float16"]):

@@ -69,6 +69,9 @@ that are no shorter than `_LONG_COLUMN`."""
 _OF_FEW_BYTES: Mapping[int, float] = {1: -0.18, 2: 0.2}
 """And by the bytes of an element."""
 
+_OF_SHORT_BYTES = 0.3
+"""And for columns of fewer bytes than a vector."""
+
 _OF_ODD_BYTES = 0.6
 """And where columns of two bytes are no whole words, so that some are loaded one by one."""
 
@@ -134,6 +137,7 @@ def time_otherwise(of: Task) -> float:
         start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
         start += _OF_TWO * (of.two_arrays and problem.length >= _LONG_COLUMN)
         start += _OF_PAIRS * _has_pairs(of)
+        start += _OF_SHORT_BYTES * (of.itemsize == 1 and problem.length < VECTOR_BYTES)
         start += _wide_columns(of) if _are_several(of) else 0.0
         start += _OF_ODD_BYTES * (of.itemsize == 2 and _are_odd(of))
         between = min(abs(problem.kept[0].stride), SECTOR_BYTES) / of.itemsize  # what lies there is read as well

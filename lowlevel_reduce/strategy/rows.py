@@ -68,6 +68,10 @@ _LONG_ROW, _UNEVEN_ROWS = 64, 0.1
 leave more than this fraction of the device idle, because multiprocessors would have different numbers of them. 300 x
 2^18 takes 70 us in tiles and 108 with a block for each row."""
 
+_FEW_GATHERED, _SMALL_TILE = 4, 4
+"""Rows of so few leaves stay in one block where elements are loaded one by one; and from so many warps on, a tile has
+more only where multiprocessors would have more than two tiles."""
+
 _FOLDED_BY_BLOCKS = 3
 """Up to this many rows per multiprocessor each have folding blocks of their own; of more rows each warp of a folding
 block folds some, if their partials are few. The blocks of 1,024 rows would keep the device busy for some microseconds
@@ -198,7 +202,7 @@ def _have_a_warp_each(of: Task) -> bool:
 def _why_cut(of: Task, leaves: int) -> str | None:
     """Return why rows of several leaves are cut into tiles; None if they are not."""
     problem, facts, narrow = of.problem, of.facts, of.narrow
-    if 2 * problem.rows <= facts.multiprocessors and _are_gathered(of):
+    if 2 * problem.rows <= facts.multiprocessors and _are_gathered(of, leaves):
         return "elements are loaded one by one, and rows are so few that each may have several multiprocessors"
     if leaves <= WARPS:
         return None
@@ -315,26 +319,25 @@ def _batch(of: Task, leaves: int, warps: int, cluster: int) -> RowStrategy:
     )
 
 
-def _are_gathered(of: Task) -> bool:
-    """Return whether a load brings one element, and a warp's load as many lines as it has lanes, about."""
-    return of.problem.kind == "strided" and not are_aligned(of.problem, of.vector)
+def _are_gathered(of: Task, leaves: int) -> bool:
+    """Return whether a load brings one element, of rows that are long enough for small tiles to be worth it."""
+    return leaves > _FEW_GATHERED and of.problem.kind == "strided" and not are_aligned(of.problem, of.vector)
 
 
 def _tiles_of_a_row(of: Task, leaves: int) -> tuple[int, int]:
     """Return the warps of a tile and the tiles of a cluster: one, or all tiles of a row.
 
     Warps that load elements one by one wait for each other's loads: where multiprocessors would have no tile, tiles are
-    smaller.
+    smaller, and clusters of them are slower than partials (benchmarks/NOTES.md, "Elements that are not neighbours").
     """
-    rows, facts = of.problem.rows, of.facts
+    rows, multiprocessors = of.problem.rows, of.facts.multiprocessors
     warps, cluster = _large_tiles_of_a_row(of, leaves)
-    if not _are_gathered(of) or rows * -(-leaves // warps) >= facts.multiprocessors:
+    if not _are_gathered(of, leaves) or rows * -(-leaves // warps) >= multiprocessors:
         return warps, cluster
-    warps = WARPS
-    while warps > 1 and rows * -(-leaves // warps) < facts.multiprocessors:
-        warps //= 2
-    tiles = power_of_two(-(-leaves // warps))
-    return warps, tiles if tiles <= largest_cluster(facts) and rows * tiles <= facts.multiprocessors else 1
+    warps = 1
+    while rows * -(-leaves // warps) > multiprocessors * (1 if warps < _SMALL_TILE else 2):
+        warps *= 2
+    return warps, 1
 
 
 def _large_tiles_of_a_row(of: Task, leaves: int) -> tuple[int, int]:

@@ -53,8 +53,8 @@ def test_runs_at_addresses_between_vectors(stream, cut, dtype, offset):
 
 @pytest.mark.parametrize("op", ["sum", "argmax", "mean_var", "logsumexp"])
 def test_a_multiprocessor_for_each_leaf(stream, cut, op):
-    """Of few leaves a tile has one: those of a row are a cluster, or are folded as they come."""
-    for leaves, rows in cut([(2, 1), (3, 5), (8, 1), (9, 2), (40, 1), (200, 1), (20, 9)], [(3, 5), (9, 2), (40, 1)]):
+    """A tile has one leaf, or two or four; how many of a row there are, and how many rows."""
+    for leaves, rows in cut([(5, 1), (6, 30), (8, 1), (9, 2), (40, 1), (200, 1), (20, 9)], [(5, 3), (9, 2), (140, 1)]):
         x = values("float32", (rows, leaves * 1024 - 77, 2))[:, :, 1]
         check(x, stream, 1, op)
         check(x[0], stream, None, op)

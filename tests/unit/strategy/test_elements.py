@@ -142,6 +142,8 @@ FASTER = [
     ("sum", "bfloat16", (11_262_944, 6), 1, None),
     ("sum", "bfloat16", (4_194_301, 7), 1, None),
     ("sum", "bfloat16", (200_000, 22), 1, None),
+    ("max", "int8", (6, 192, 704), 0, None),
+    ("sum", "int8", (12, 40_000), 0, None),
 ]
 SLOWER = [
     ("max", "float16", (1_500_000, 10), 1, None),

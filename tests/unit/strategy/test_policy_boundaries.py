@@ -289,24 +289,22 @@ def test_tiles_of_a_row_of_wide_accumulators():
 
 
 GATHERED = [
-    (1, 2, "batch", (1, 2)),  # a cluster of as many as leaves
-    (1, 8, "batch", (1, 8)),
-    (1, 9, "batch", (1, 1)),  # more than a cluster holds
-    (12, 8, "batch", (1, 8)),
-    (17, 8, "batch", (1, 1)),  # more leaves than multiprocessors
-    (66, 8, "batch", (4, 2)),
-    (67, 8, None, (4, 1)),  # fewer multiprocessors than tiles
-    (132, 8, None, (8, 1)),
-    (1, 131, "batch", (1, 1)),
-    (1, 262, "batch", (1, 1)),  # with two warps to a tile one multiprocessor would have none
-    (1, 263, "batch", (2, 1)),
-    (1, 1048, "batch", (4, 1)),
+    (1, 4, None, (8, 1)),  # few leaves
+    (1, 5, "batch", (1, 1)),
+    (1, 132, "batch", (1, 1)),
+    (1, 133, "batch", (2, 1)),  # more leaves than multiprocessors
+    (1, 264, "batch", (2, 1)),
+    (1, 265, "batch", (4, 1)),
+    (1, 1048, "batch", (4, 1)),  # two tiles to a multiprocessor
     (1, 1049, "batch", (8, 1)),
-    (1, 1572, "batch", (8, 1)),
     (1, 1573, "batch", (8, 1)),  # large tiles would leave some without one
+    (26, 5, "batch", (1, 1)),
+    (66, 8, "batch", (4, 1)),
+    (67, 8, None, (4, 1)),
+    (132, 8, None, (8, 1)),
 ]
-"""Rows of so many leaves, how they are reduced if that does not depend on the accumulator, and the warps of a tile and
-the tiles of a cluster."""
+"""Rows of so many leaves, how they are reduced unless that depends on the accumulator, and the warps of a tile and the
+tiles of a cluster."""
 
 
 @pytest.mark.parametrize(("rows", "leaves", "name", "tiles"), GATHERED)
@@ -320,13 +318,11 @@ def test_tiles_of_elements_that_are_loaded_one_by_one(rows, leaves, name, tiles)
         assert name is None or (chosen.warps, chosen.cluster) == tiles
 
 
-def test_runs_of_vectors_and_devices_without_clusters():
-    """Runs of whole vectors are loaded as contiguous rows are."""
-    strides = (16 * 1024, 32, 4)
-    in_runs = layout.problem_of((3, 512, 4), 4, axis=(1, 2), strides_bytes=strides)
-    assert row_policy._tiles_of_a_row(Task(in_runs, HOPPER, 4, 16), 2) == (8, 1)
-    apart = layout.problem_of((3, 2048), 4, axis=1, strides_bytes=(16 * 1024, 8))
-    assert row_policy._tiles_of_a_row(Task(apart, ADA, 4, 16), 2) == (1, 1)
+def test_runs_of_vectors_are_no_single_elements():
+    in_runs = layout.problem_of((3, 2048, 4), 4, axis=(1, 2), strides_bytes=(64 * 1024, 32, 4))
+    apart = layout.problem_of((3, 8192), 4, axis=1, strides_bytes=(64 * 1024, 8))
+    found = [row_policy._tiles_of_a_row(Task(problem, HOPPER, 4, 16), 8) for problem in (in_runs, apart)]
+    assert found == [(8, 1), (1, 1)]
 
 
 @pytest.mark.parametrize(("rows", "folders"), [(396, 396), (397, 397 // 4 // 16 + 1)])

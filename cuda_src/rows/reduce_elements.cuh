@@ -1,7 +1,7 @@
 // Rows of at most one leaf that lie in any way, few elements of a row to a thread, each loaded by itself: one launch, no
 // workspace, and so little code that small arrays do not wait for it.
 #pragma once
-#include "rows/few_elements.cuh"
+#include "rows/rows_together.cuh"
 #include "tree/block.cuh"
 
 constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf of bytes
@@ -9,13 +9,15 @@ constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf 
 // `Problem::count`, which RowStrategy.count makes: logarithms. The lanes of a warp have 2^beside rows, and 2^lane_bits of them
 // share a row, as do 2^warp_bits warps of the block. The bits of a lane's number that tell its row among those of the warp, and
 // which of the row's lanes it is, begin at bits own_shift and part_shift: lanes that follow each other have neighbouring rows, or
-// neighbouring elements.
+// neighbouring elements. `together` tells that rows are a thread's each, follow each other without a gap and have few elements.
 struct ElementCut {
     uint32 step_bits, lane_bits, warp_bits, warps, own_shift, part_shift;
+    bool together;
 
     __device__ __forceinline__ explicit ElementCut(uint64 word)
         : step_bits(uint32(word) & 255), lane_bits(uint32(word >> 8) & 255), warp_bits(uint32(word >> 16) & 255),
-          warps(uint32(word >> 24) & 255), own_shift(uint32(word >> 32) & 255), part_shift(uint32(word >> 40) & 255)
+          warps(uint32(word >> 24) & 255), own_shift(uint32(word >> 32) & 255), part_shift(uint32(word >> 40) & 255),
+          together(uint32(word >> 32) >= 1u << 16)
     {}
     __device__ __forceinline__ uint32 beside() const { return log2_of(lanes) - lane_bits; }
 };
@@ -72,8 +74,16 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     const uint32 misaligned = Mine::misaligned(problem);
     // 0 if elements are aligned and there is one axis of each kind at most. One word, for the compiler would ask bit by bit.
     const uint32 unusual = made_once(misaligned | (uint32(problem.kept.count) | uint32(problem.reduced.count)) >> 1);
+    uint32 first = blockIdx.x * of_block;
+    if constexpr (takes_rows_together<Op>) {
+        if (cut.together && unusual == 0 && length > 1) {
+            const uint32 apart = gridDim.x * of_block;
+            first = length <= 4 ? reduce_together<Op, 4, 4>(problem, row, first, past, of_block, apart)
+                                : reduce_together<Op, 8, 2>(problem, row, first, past, of_block, apart);
+        }
+    }
 #pragma unroll 1
-    for (uint32 first = blockIdx.x * of_block; first < rows; first += made_once(gridDim.x * of_block)) {
+    for (; first < rows; first += made_once(gridDim.x * of_block)) {
         const uint32 number = min(first + past, rows - 1);
         RowPlace place;
         const char *begin, *second;

@@ -29,7 +29,7 @@ _REMEMBERED = 256
 _BLOCKS = 24
 """Blocks of a grid to a multiprocessor, at most, if a warp has all of a row: they take further rows in turns."""
 
-KERNEL_BOUNDS: Mapping[str, Any] = {"most_warps": ELEMENT_WARPS, "resident_blocks": RESIDENT_HEAVY}
+KERNEL_BOUNDS: Mapping[str, Any] = {"most_warps": ELEMENT_WARPS, "resident_blocks": 3}
 """Of the kernel: they leave a thread 64 registers."""
 
 _NARROW_THREADS = 128
@@ -40,6 +40,10 @@ _SMALL, _MARGIN, _LIGHT_MARGIN, _ROWS_MARGIN, _WORDS_MARGIN, _WORD_BYTES = 5.0, 
 """Where the others take longer than this by the model, in microseconds, by what factor they must be slower: a small
 kernel wins little there in the place where it is used. Light elements of large columns take longer than the model says;
 rows have margins of their own, for those of words, of so many bytes, others load by words as well."""
+
+_SMALL_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 512
+"""Rows are taken several at once if that leaves so many threads to a multiprocessor, where the bytes of an element times
+those of an accumulator are no more than the first, and rows are fewer bytes apart than the second."""
 
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
@@ -96,6 +100,21 @@ def _margin(of: Task, others: float) -> float:
     return _ROWS_MARGIN if of.problem.kind == "rows" else _LIGHT_MARGIN if others > 2 * _SMALL else _MARGIN
 
 
+def rows_at_once(of: Task) -> int:
+    """Return how many rows a thread that has whole ones takes at once: several where rows are many, small and contiguous.
+
+    They are what `reduce_together` in cuda_src/rows/rows_together.cuh takes.
+    """
+    problem = of.problem
+    if of.itemsize * of.accumulator_bytes > _SMALL_BYTES or of.heavy or of.two_arrays or problem.length <= 1:
+        return 1
+    if len(problem.kept) != 1 or len(problem.reduced) != 1 or problem.reduced[0].stride != of.itemsize:
+        return 1
+    at_once = 4 if problem.length <= 4 else 2
+    few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
+    return 1 if few or not 0 < problem.kept[0].stride < _NEAR_BYTES else at_once
+
+
 def choose_elements(of: Task) -> RowStrategy:
     """Return how rows of few elements are cut: as many threads to a row as its elements need, and small blocks."""
     return _cut(of, *_bits(of))
@@ -107,8 +126,9 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
     groups = -(-problem.rows // (1 << beside_bits))
     wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
+    at_once = 1 if thread_bits else rows_at_once(of)
     step_bits = max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
-    needed = -(-groups // (warps // warps_of_a_row))
+    needed = -(-groups // (warps // warps_of_a_row * at_once))
     turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows
     return RowStrategy(
         "elements",
@@ -119,5 +139,6 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
         warps=warps,
         programmatic=facts.programmatic,
         tile=Tile(1 << beside_bits, 1, 1),
+        together=at_once > 1,
         **KERNEL_BOUNDS,
     )

@@ -103,6 +103,20 @@ def test_rows_in_several_turns(stream, monkeypatch):
     check(values("float32", (3, rows)), stream, 0, "mean_var", strategy=STRATEGY)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+def test_rows_together(stream, cut, monkeypatch, dtype):
+    """Rows of few small elements, several to a thread: in one turn and in more, and some that are left over."""
+    monkeypatch.setattr(elements, "_TOGETHER_THREADS", 0)
+    monkeypatch.setattr(elements, "_BLOCKS", 1)
+    turn = stream.context.multiprocessor_count * MOST_THREADS
+    for length in cut(range(2, 9), [2, 3, 5, 7]):
+        for rows in cut([40, 1000, 4 * turn, 9 * turn + 1234], [1000, 9 * turn + 1234]):
+            x = values(dtype, (rows, length + 1))
+            for op in ("sum", "max"):
+                check(np.ascontiguousarray(x[:, 1:]), stream, 1, op, strategy=STRATEGY)
+            check(x[:, :-1], stream, 1, strategy=STRATEGY)
+
+
 def test_second_arrays(stream, cut):
     """A mask and other factors, beside the elements and anyhow."""
     for shape in cut([(7, 40), (40, 7), (3, 700)], [(7, 40), (3, 700)]):

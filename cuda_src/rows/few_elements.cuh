@@ -14,6 +14,7 @@ template <class Op, uint32 E> struct FewElements {
     T x[E];
     Second y[E];
 
+    FewElements() = default;
     __device__ __forceinline__ FewElements(uint32 thread, uint32 step_bits, uint32 length) : length(length)
     {
 #pragma unroll
@@ -24,25 +25,6 @@ template <class Op, uint32 E> struct FewElements {
         }
 #pragma unroll
         for (uint32 e = 0; e < E; ++e) x[e] = absent(), y[e] = {};
-    }
-
-    FewElements() = default;
-
-    // The same of a thread that has all of a row, in one step: it knows where its elements are.
-    __device__ __forceinline__ void begin_alone(uint32 of_row)
-    {
-        length = of_row;
-#pragma unroll
-        for (uint32 k = 0; k < runs; ++k) starts[k] = k * run;
-#pragma unroll
-        for (uint32 e = 0; e < E; ++e) x[e] = absent(), y[e] = {};
-    }
-
-    // Loads them from where the row begins: contiguous ones, aligned, at least two.
-    __device__ __forceinline__ void load_alone(const char* begin)
-    {
-#pragma unroll
-        for (uint32 e = 0; e < E; ++e) x[e] = loaded(begin + e * sizeof(T), e < 2 || e < length, x[e]);
     }
 
     // Whether runs are one load each: aligned, contiguous, and present as a whole or not at all.
@@ -161,7 +143,7 @@ template <class Op, uint32 E> struct FewElements {
         }
     }
 
-private:
+protected:
     static __device__ __forceinline__ uint32 low_word(const char* address) { return uint32(reinterpret_cast<uint64>(address)); }
 
     // What stands for an element that is absent, and changes nothing if the operator fills_absent.

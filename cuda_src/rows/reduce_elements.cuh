@@ -9,7 +9,7 @@ constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf 
 // `Problem::count`, which RowStrategy.count makes: logarithms. The lanes of a warp have 2^beside rows, and 2^lane_bits of them
 // share a row, as do 2^warp_bits warps of the block. The bits of a lane's number that tell its row among those of the warp, and
 // which of the row's lanes it is, begin at bits own_shift and part_shift: lanes that follow each other have neighbouring rows, or
-// neighbouring elements. `together` tells that rows are a thread's each, follow each other without a gap and have few elements.
+// neighbouring elements. Rows that are `together` lie one after the other, a thread's each, and have two to eight elements.
 struct ElementCut {
     uint32 step_bits, lane_bits, warp_bits, warps, own_shift, part_shift;
     bool together;
@@ -56,6 +56,8 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     using Mine = FewElements<Op, elements_of_a_thread<T>>;
     __shared__ A slots[element_warps][lanes];
     const ElementCut cut(problem.count);
+    if constexpr (takes_rows_together<Op>)
+        if (cut.together && reduce_together<Op>(problem)) return;
     const uint32 lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, beside = cut.beside();
     const uint32 own = lane >> cut.own_shift & (1u << beside) - 1, part = lane >> cut.part_shift & (1u << cut.lane_bits) - 1;
     const uint32 member = warp & (1u << cut.warp_bits) - 1, of_block = 1u << cut.warps - cut.warp_bits + beside;
@@ -74,16 +76,8 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     const uint32 misaligned = Mine::misaligned(problem);
     // 0 if elements are aligned and there is one axis of each kind at most. One word, for the compiler would ask bit by bit.
     const uint32 unusual = made_once(misaligned | (uint32(problem.kept.count) | uint32(problem.reduced.count)) >> 1);
-    uint32 first = blockIdx.x * of_block;
-    if constexpr (takes_rows_together<Op>) {
-        if (cut.together && unusual == 0 && length > 1) {
-            const uint32 apart = gridDim.x * of_block;
-            first = length <= 4 ? reduce_together<Op, 4, 4>(problem, row, first, past, of_block, apart)
-                                : reduce_together<Op, 8, 2>(problem, row, first, past, of_block, apart);
-        }
-    }
 #pragma unroll 1
-    for (; first < rows; first += made_once(gridDim.x * of_block)) {
+    for (uint32 first = blockIdx.x * of_block; first < rows; first += made_once(gridDim.x * of_block)) {
         const uint32 number = min(first + past, rows - 1);
         RowPlace place;
         const char *begin, *second;

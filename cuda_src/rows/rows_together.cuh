@@ -1,5 +1,6 @@
-// Many rows of a few small elements that follow each other, a thread to a row: several rows of a thread at once, and nothing that
-// other rows need. What each of them takes is then few instructions (benchmarks/NOTES.md, "Rows of two to seven elements").
+// Many rows of a few small elements that lie one after the other, a thread to several rows at once: little is executed for each,
+// and much is in flight. Nothing here is shared with other rows, of which each instruction counts (benchmarks/NOTES.md, "Rows
+// together").
 #pragma once
 #include "rows/few_elements.cuh"
 
@@ -7,32 +8,115 @@
 template <class Op> constexpr bool takes_rows_together = sizeof(typename Op::Input) * sizeof(typename Op::Accumulator) <= 8 &&
                                                          !has_second<Op> && fills_absent<Op>;
 
-// Reduces the thread's rows from number `first` + `past` on, `apart` from one to the next, as long as there are `Rows` for each
-// thread of the block, which has `of_block`; rows have 2 to E elements, and results lie one after the other. Returns what `first`
-// is for the rest.
-template <class Op, uint32 E, uint32 Rows>
-__device__ __forceinline__ uint32
-reduce_together(const ShapedProblem& problem, const RowOf<Op>& row, uint32 first, uint32 past, uint32 of_block, uint32 apart)
+// A row that a thread has alone, in one step, of contiguous and aligned elements: it knows where they are.
+template <class Op, uint32 E> struct RowOfThread : FewElements<Op, E> {
+    using Base = FewElements<Op, E>;
+    using T = typename Op::Input;
+
+    RowOfThread() = default;
+    __device__ __forceinline__ explicit RowOfThread(uint32 of_row)
+    {
+        this->length = of_row;
+#pragma unroll
+        for (uint32 k = 0; k < Base::runs; ++k) this->starts[k] = k * Base::run;
+#pragma unroll
+        for (uint32 e = 0; e < E; ++e) this->x[e] = Base::absent(), this->y[e] = {};
+    }
+
+    // Loads two elements or more from where the row begins.
+    __device__ __forceinline__ void load(const char* begin)
+    {
+#pragma unroll
+        for (uint32 e = 0; e < E; ++e)
+            this->x[e] = Base::loaded(begin + e * sizeof(T), e < 2 || e < this->length, this->x[e]);
+    }
+};
+
+// The thread's number in the grid, and how many threads that has.
+struct GridThread {
+    uint32 number = blockIdx.x * blockDim.x + threadIdx.x, count = gridDim.x * blockDim.x;
+};
+
+// Rows of L elements without gaps between them, from a multiple of sixteen bytes on: as many as make a vector of results have L
+// vectors of elements. Returns how many rows such vectors hold.
+template <class Op, uint32 L>
+__device__ __forceinline__ uint32 reduce_packed(const ShapedProblem& problem, const RowOf<Op>& row, const GridThread& thread)
 {
-    FewElements<Op, E> few[Rows];
-    const uint32 stride = uint32(problem.kept.stride[0]), rows = uint32(problem.rows);
-    auto* results = reinterpret_cast<typename Op::Result*>(problem.result);
-#pragma unroll
-    for (uint32 k = 0; k < Rows; ++k) few[k].begin_alone(uint32(row.length));
-    wait_for_prerequisites();
+    using T = typename Op::Input;
+    constexpr uint32 G = vector_elements<T>, E = L <= 2 ? 2 : 4;
+    union Group { uint4 vectors[L]; T elements[G * L]; };
+    union Results { typename Op::Result results[G]; uint4 vector; };
+    const uint32 groups = uint32(problem.rows) / G;
 #pragma unroll 1
-    for (; first + (Rows - 1) * apart + of_block <= rows; first += Rows * apart) {
-        const uint32 number = first + past;
+    for (uint32 group = thread.number; group < groups; group += thread.count) {
+        const auto* from = reinterpret_cast<const uint4*>(problem.elements) + uint64(group) * L;
+        Group of;
+        Results to;
 #pragma unroll
-        for (uint32 k = 0; k < Rows; ++k) few[k].load_alone(problem.elements + uint64(number + k * apart) * stride);
+        for (uint32 k = 0; k < L; ++k) of.vectors[k] = load_cached_if(true, from + k, uint4{});
+        RowOfThread<Op, E> few(L);
+#pragma unroll
+        for (uint32 g = 0; g < G; ++g) {
+#pragma unroll
+            for (uint32 e = 0; e < L; ++e) few.x[e] = of.elements[g * L + e];
+            to.results[g] = Op::finish(few.fold(row), row, 0);
+        }
+        reinterpret_cast<uint4*>(problem.result)[group] = to.vector;
+        launch_dependents();
+    }
+    return groups * G;
+}
+
+// Rows of two to E elements from number `first` on, wherever they are, several at once; the results lie one after the other.
+template <class Op, uint32 E, uint32 Rows>
+__device__ __forceinline__ void
+reduce_beside(const ShapedProblem& problem, const RowOf<Op>& row, const GridThread& thread, uint32 first)
+{
+    const uint32 rows = uint32(problem.rows), stride = uint32(problem.kept.stride[0]);
+    auto* results = reinterpret_cast<typename Op::Result*>(problem.result);
+    RowOfThread<Op, E> few[Rows];
+#pragma unroll
+    for (uint32 k = 0; k < Rows; ++k) few[k] = RowOfThread<Op, E>(uint32(row.length));
+#pragma unroll 1
+    for (first += thread.number; first < rows; first += Rows * thread.count) {
+#pragma unroll
+        for (uint32 k = 0; k < Rows; ++k)
+            few[k].load(problem.elements + uint64(min(first + k * thread.count, rows - 1)) * stride);
 #pragma unroll
         for (uint32 k = 0; k < Rows; ++k) {
+            const uint32 number = first + k * thread.count;
             const auto value = few[k].fold(row);
+            if (number < rows)
 #pragma unroll
-            for (int r = 0; r < Op::results; ++r)
-                results[r * problem.rows + (number + k * apart)] = Op::finish(value, row, r);
+                for (int r = 0; r < Op::results; ++r) results[r * problem.rows + number] = Op::finish(value, row, r);
         }
         launch_dependents();
     }
-    return first;
+}
+
+// All rows of a problem that RowStrategy calls `together`. Does nothing and returns false if elements are not aligned, or rows have
+// become shorter than two.
+template <class Op> __device__ __forceinline__ bool reduce_together(const ShapedProblem& problem)
+{
+    using T = typename Op::Input;
+    const uint64 bits = reinterpret_cast<uint64>(problem.elements), of_results = reinterpret_cast<uint64>(problem.result);
+    // Asked in here: the compiler would ask before it knows that rows are together, which other launches wait for.
+    if (made_once(uint32(bits)) % sizeof(T) != 0) return false;
+    wait_for_prerequisites();
+    const uint32 length = uint32(problem.actual_length());
+    if (length < 2) return false;
+    const GridThread thread;
+    RowOf<Op> row;
+    row.length = length, row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
+    uint32 first = 0;
+    if constexpr (sizeof(typename Op::Result) == sizeof(T) && Op::results == 1) {
+        if ((bits | of_results) % vector_bytes == 0 && uint32(problem.kept.stride[0]) == length * uint32(sizeof(T))) {
+            if (length == 2) first = reduce_packed<Op, 2>(problem, row, thread);
+            if (length == 3) first = reduce_packed<Op, 3>(problem, row, thread);
+            if (length == 4) first = reduce_packed<Op, 4>(problem, row, thread);
+        }
+    }
+    if (length <= 4) reduce_beside<Op, 4, 4>(problem, row, thread, first);
+    else reduce_beside<Op, 8, 2>(problem, row, thread, first);
+    return true;
 }

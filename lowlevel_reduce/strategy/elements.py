@@ -29,7 +29,7 @@ _REMEMBERED = 256
 _BLOCKS = 24
 """Blocks of a grid to a multiprocessor, at most, if a warp has all of a row: they take further rows in turns."""
 
-KERNEL_BOUNDS: Mapping[str, Any] = {"most_warps": ELEMENT_WARPS, "resident_blocks": 3}
+KERNEL_BOUNDS: Mapping[str, Any] = {"most_warps": ELEMENT_WARPS, "resident_blocks": RESIDENT_HEAVY}
 """Of the kernel: they leave a thread 64 registers."""
 
 _NARROW_THREADS = 128

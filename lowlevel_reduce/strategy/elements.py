@@ -41,9 +41,9 @@ _SMALL, _MARGIN, _LIGHT_MARGIN, _ROWS_MARGIN, _WORDS_MARGIN, _WORD_BYTES = 5.0, 
 kernel wins little there in the place where it is used. Light elements of large columns take longer than the model says;
 rows have margins of their own, for those of words, of so many bytes, others load by words as well."""
 
-_SMALL_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 512
-"""Rows are taken several at once if that leaves so many threads to a multiprocessor, where the bytes of an element times
-those of an accumulator are no more than the first, and rows are fewer bytes apart than the second."""
+_SMALL_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 128
+"""Rows are taken several at once if an element's bytes times an accumulator's are no more than the first, rows are
+fewer bytes apart than the second, and so many threads to a multiprocessor remain."""
 
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
@@ -85,7 +85,10 @@ def faster_elements(of: Task) -> RowStrategy | None:
     problem, itemsize = of.problem, of.itemsize
     if not takes_elements(problem, itemsize):
         return None
-    bits, others = _bits(of), time_otherwise(of)
+    bits = _bits(of)
+    if problem.kind == "rows" and not problem.aligned and _are_few(of, *bits):
+        return _cut(of, *bits)
+    others = time_otherwise(of)
     if others > _SMALL:
         others /= _margin(of, others)
     faster = time_by_elements(of, *bits, elements_of_a_thread(itemsize)) < others
@@ -100,19 +103,25 @@ def _margin(of: Task, others: float) -> float:
     return _ROWS_MARGIN if of.problem.kind == "rows" else _LIGHT_MARGIN if others > 2 * _SMALL else _MARGIN
 
 
-def rows_at_once(of: Task) -> int:
-    """Return how many rows a thread that has whole ones takes at once: several where rows are many, small and contiguous.
+def _rows_at_once(of: Task) -> int:
+    """Return how many rows a thread takes at once that has whole ones: several if they are many, small, contiguous.
 
-    They are what `reduce_together` in cuda_src/rows/rows_together.cuh takes.
+    `reduce_together` in cuda_src/rows/rows_together.cuh takes those, which have two to eight elements.
     """
     problem = of.problem
-    if of.itemsize * of.accumulator_bytes > _SMALL_BYTES or of.heavy or of.two_arrays or problem.length <= 1:
+    if of.itemsize * of.accumulator_bytes > _SMALL_BYTES or of.heavy or of.two_arrays or problem.length < 2:
         return 1
     if len(problem.kept) != 1 or len(problem.reduced) != 1 or problem.reduced[0].stride != of.itemsize:
         return 1
     at_once = 4 if problem.length <= 4 else 2
     few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
-    return 1 if few or not 0 < problem.kept[0].stride < _NEAR_BYTES else at_once
+    stride = problem.kept[0].stride
+    return at_once if not few and 0 < stride < _NEAR_BYTES and stride % of.itemsize == 0 else 1
+
+
+def _are_few(of: Task, thread_bits: int, *_: int) -> bool:
+    """Return whether rows are less than a thread's, and several of them are taken at once: in 0.2 to 0.8 of the time."""
+    return thread_bits == 0 and of.problem.length < elements_of_a_thread(of.itemsize) and _rows_at_once(of) > 1
 
 
 def choose_elements(of: Task) -> RowStrategy:
@@ -126,7 +135,7 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
     groups = -(-problem.rows // (1 << beside_bits))
     wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
-    at_once = 1 if thread_bits else rows_at_once(of)
+    at_once = 1 if thread_bits else _rows_at_once(of)
     step_bits = max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
     needed = -(-groups // (warps // warps_of_a_row * at_once))
     turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows

@@ -118,7 +118,8 @@ def test_rows_together(stream, cut, dtype):
     for length in cut(range(2, 9), [2, 3, 4, 7]):
         for rows in cut([5, 40, 1003, 4 * turn, 9 * turn + 1234], [1003, 9 * turn + 1234]):
             x = values(dtype, (rows, length + 1))
-            with lr.plan("sum", shape=(rows, length), dtype=dtype, axis=1, strategy=STRATEGY, context=stream.context) as plan:
+            of = {"shape": (rows, length), "dtype": dtype, "axis": 1, "context": stream.context}
+            with lr.plan("sum", strategy=STRATEGY, **of) as plan:
                 assert plan.strategy.together
             for op in ("sum", "max"):
                 check(np.ascontiguousarray(x[:, 1:]), stream, 1, op, strategy=STRATEGY)
@@ -127,7 +128,7 @@ def test_rows_together(stream, cut, dtype):
 
 @pytest.mark.usefixtures("together")
 def test_rows_together_at_any_address(stream, cut):
-    """At multiples of sixteen bytes or not, of elements or not; with results that are no elements, and several of them."""
+    """At multiples of sixteen bytes or not, of elements or not; with results of other types, and several of them."""
     x, few = values("bfloat16", (300, 3)), values("int8", (77, 5))
     for offset in cut([1, 2, 4, 8, 16], [2, 3, 16]):
         check(x, stream, 1, strategy=STRATEGY, offset=offset)

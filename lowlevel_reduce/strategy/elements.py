@@ -81,7 +81,7 @@ def elements_of_a_thread(itemsize: int) -> int:
 
 @lru_cache(maxsize=_REMEMBERED)
 def faster_elements(of: Task) -> RowStrategy | None:
-    """Return how rows of few elements are cut if that takes less time than other kernels, by the model; else None."""
+    """Return how rows of few elements are cut if that takes less time than other kernels, by the model or as was seen."""
     problem, itemsize = of.problem, of.itemsize
     if not takes_elements(problem, itemsize):
         return None
@@ -120,7 +120,7 @@ def _rows_at_once(of: Task) -> int:
 
 
 def _are_few(of: Task, thread_bits: int, *_: int) -> bool:
-    """Return whether rows are less than a thread's, and several of them are taken at once: in 0.2 to 0.8 of the time."""
+    """Return whether rows are less than a thread's, and taken several at once: 0.2 to 0.8 of others' time was seen."""
     return thread_bits == 0 and of.problem.length < elements_of_a_thread(of.itemsize) and _rows_at_once(of) > 1
 
 

@@ -81,7 +81,7 @@ def elements_of_a_thread(itemsize: int) -> int:
 
 @lru_cache(maxsize=_REMEMBERED)
 def faster_elements(of: Task) -> RowStrategy | None:
-    """Return how rows of few elements are cut if that takes less time than other kernels, by the model or as was seen."""
+    """Return how rows of few elements are cut if that takes less time than others, by the model or as seen, or None."""
     problem, itemsize = of.problem, of.itemsize
     if not takes_elements(problem, itemsize):
         return None

@@ -133,7 +133,8 @@ def test_rows_together_at_any_address(stream, cut):
     for offset in cut([1, 2, 4, 8, 16], [2, 3, 16]):
         check(x, stream, 1, strategy=STRATEGY, offset=offset)
         check(few, stream, 1, "max", strategy=STRATEGY, offset=offset)
-    check(x, stream, 1, result_dtype="float32", strategy=STRATEGY)
+    wide = reduced(x, "sum", stream=stream, axis=1, result_dtype="float32", strategy=STRATEGY)
+    assert_same(wide, lr.tree.reduce(x.astype("float32"), "sum", axis=1, accumulate="float32"))
     check(x, stream, 1, "mean", strategy=STRATEGY)
     check(x[:, ::-1], stream, 1, "max", strategy=STRATEGY)
     check(x[::-1], stream, 1, "max", strategy=STRATEGY)

@@ -13,6 +13,12 @@ __device__ __forceinline__ uint32 tiles_in_use(uint64 leaves, uint32 warps)
 // Which of `count` tiles a block takes: the last first, and in runs, as `cluster_of` in reduce_tiles has it.
 __device__ __forceinline__ uint32 tile_from_end(uint32 block, uint32 count) { return count - 1 - tile_of(block, count, 256); }
 
+// A whole array, whose leaves all begin as far from a 16-byte boundary as itself. An array that begins at one has another kernel,
+// unless a second array does not: so no launch of one array runs code for aligned leaves.
+template <class Op> struct JoinedEverywhere : Source<Op> {
+    static constexpr bool joins_all_leaves = true;
+};
+
 // Blocks have at most `Warps` warps, and a tile as many leaves as the block has warps. If problem.count is 1 the grid
 // is one cluster of at most `Blocks` blocks, a tile each; else it counts the tiles, a block each, behind which come the
 // blocks that fold partials as in reduce_tiles. There the next kernel's blocks are let in as late as in reduce_tiles
@@ -25,7 +31,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     cluster_enter(others, blocks);
     if (most == 1 || !lets_in_late(warps)) launch_dependents();
 
-    const auto source = whole_array<Op>(problem);
+    const JoinedEverywhere<Op> source{whole_array<Op>(problem)};
     if (most > 1 && blockIdx.x >= most) {
         launch_dependents();
         wait_for_prerequisites();

@@ -130,8 +130,8 @@ __device__ __forceinline__ uint32 load_byte(const char* address, int32 bytes, ui
     return int32(lane) < bytes ? uint32(uint8(address[lane])) : 0u;
 }
 
-// The 16 bytes of which lanes `first` to `first` + 15 hold one each, `first` a multiple of 4, which is each lane's own. All 32
-// lanes call it; every lane holds its result.
+// The 16 bytes of which lanes `first` to `first` + 15 hold one each, `first` a multiple of 4. All 32 lanes call it; every lane
+// holds the result.
 __device__ __forceinline__ uint4 gather_bytes(uint32 byte, uint32 first, uint32 lane)
 {
     uint32 word = byte << (8 * (lane % 4));

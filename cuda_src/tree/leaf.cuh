@@ -84,7 +84,6 @@ lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uin
     const int32 span = shift > 0 ? 2 * vector_bytes - shift : vector_bytes;  // from a vector to the end of its last block
     const int32 whole = reach < span ? 0 : ((reach - span) / vector_bytes + 1) * vector_bytes;
     const char* base = leaf - shift;
-    const bool has_tail = lane == uint32(whole) / vector_bytes % lanes;  // else the vector behind it, if that is the lane's
 
     const uint32 front_byte = load_byte(leaf, front ? bytes : 0, lane);
     const uint32 back_byte = load_byte(leaf + whole, bytes - whole, lane);
@@ -103,14 +102,14 @@ lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uin
         }
 #pragma unroll
         for (uint32 t = 0; t < at_once; ++t) v[t] = shift_bytes(v[t], next[t], shift);
-        const uint4 head = gather_bytes(front_byte, 0, lane);
-        const uint4 back = gather_bytes(back_byte, has_tail ? 0 : vector_bytes, lane);
+        const uint4 head = gather_bytes(front_byte, 0, lane), tail = gather_bytes(back_byte, 0, lane);
+        const uint4 last = gather_bytes(back_byte, vector_bytes, lane);
         typename Op::Accumulator a[at_once];
 #pragma unroll
         for (uint32 t = 0; t < at_once; ++t) {
             const int32 at = offset(t);
             if (front && at == 0) v[t] = head;
-            if (at >= whole) v[t] = back;
+            if (at >= whole) v[t] = at == whole ? tail : last;
             a[t] = fold_vector_part<Op>(source, v[t], first + at / sizeof(typename Op::Input), bytes - at);
         }
         const auto value = fold_array<Op, at_once>(a);

@@ -75,7 +75,7 @@ print(json.dumps(out))
 """
 """The processor time of one process's kernels and of their headers: OPS, PART, PROCESSES and TIMES are put before.
 
-Operators take turns at each kernel, and the least of all times counts: whatever else a processor does makes them longer,
+Operators take turns at each kernel, and the least of all times counts: what else a processor does makes them longer,
 by half where its cores are shared, and would make a ratio of any two. There is no cache.
 """
 

@@ -62,7 +62,6 @@ template <class Op, Begin Where = Begin::anywhere> struct Source {
     static constexpr bool is_aligned = Where == Begin::aligned;
     static constexpr bool may_be_cut = is_aligned;  // whether the last vector may lie in part past the end
     static constexpr bool waits_for_all = false;    // FoldedWhenThere
-    static constexpr bool joins_all_leaves = false; // JoinedEverywhere
     static constexpr bool are_neighbours = true;    // whether the second array's elements are contiguous
     using T = typename Op::Input;
     using Second = typename Op::Second;

@@ -13,12 +13,6 @@ __device__ __forceinline__ uint32 tiles_in_use(uint64 leaves, uint32 warps)
 // Which of `count` tiles a block takes: the last first, and in runs, as `cluster_of` in reduce_tiles has it.
 __device__ __forceinline__ uint32 tile_from_end(uint32 block, uint32 count) { return count - 1 - tile_of(block, count, 256); }
 
-// A whole array, whose leaves all begin as far from a 16-byte boundary as itself. An array that begins at one has another kernel,
-// unless a second array does not: so no launch of one array runs code for aligned leaves.
-template <class Op> struct JoinedEverywhere : Source<Op> {
-    static constexpr bool joins_all_leaves = true;
-};
-
 // Blocks have at most `Warps` warps, and a tile as many leaves as the block has warps. If problem.count is 1 the grid
 // is one cluster of at most `Blocks` blocks, a tile each; else it counts the tiles, a block each, behind which come the
 // blocks that fold partials as in reduce_tiles. There the next kernel's blocks are let in as late as in reduce_tiles
@@ -31,7 +25,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     cluster_enter(others, blocks);
     if (most == 1 || !lets_in_late(warps)) launch_dependents();
 
-    const JoinedEverywhere<Op> source{whole_array<Op>(problem)};
+    const auto source = whole_array<Op>(problem);
     if (most > 1 && blockIdx.x >= most) {
         launch_dependents();
         wait_for_prerequisites();
@@ -44,8 +38,10 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     }
     const uint32 tile = most == 1 ? rank_in_cluster(blocks) : tile_from_end(blockIdx.x, most);
     if (most > 1 && tile >= tiles_in_use(source.leaf_count(), warps)) return;
-    // warp_of_block would take too many registers.
-    auto value = leaf_fold<Op>(source, uint64(tile) * warps + threadIdx.x / lanes, threadIdx.x % lanes);
+    // An array that begins at a 16-byte boundary has another kernel, unless a second array does not.
+    constexpr bool meets_no_aligned = !has_second<Op>;
+    const uint64 leaf = uint64(tile) * warps + threadIdx.x / lanes;  // warp_of_block would take too many registers
+    auto value = leaf_fold<Op, joins_whole_leaves<Op>, false, meets_no_aligned>(source, leaf, threadIdx.x % lanes);
     value = block_fold<Op, Warps>(value, shared, 0, blockDim.x / lanes);
     launch_dependents();  // at the latest
     // Made anew, as the row and the numbers are: kept all along they would take registers that the elements need.

@@ -29,8 +29,8 @@ def is_nothing_compiled() -> bool:
 def ready_compiler(source: str) -> None:
     """Load NVRTC, and read the headers that a source includes, if the first kernel certainly has to be compiled.
 
-    That takes 100 ms on the host of an H200, three quarters of them the library: a quarter of what a first result waits
-    for with an empty cache. Where anything is compiled already, nothing is done: the first kernel may be there, and
+    That takes 100 ms on the host of an H200, four fifths of them the library: a fifth of what a first result waited for
+    with an empty cache. Where anything is compiled already, nothing is done: the first kernel may be there, and
     then NVRTC is never needed.
 
     Raises

@@ -11,7 +11,7 @@ from lowlevel_reduce.simulator.machine.memory.flags import any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.machine.races.clocks import Clocks
 
-__all__ = ["STRONG_READ", "STRONG_WRITE", "WEAK_READ", "WEAK_WRITE", "Epochs", "Shadow", "fields_of"]
+__all__ = ["OF_ANOTHER_WARP", "STRONG_READ", "STRONG_WRITE", "WEAK_READ", "WEAK_WRITE", "Epochs", "Shadow", "fields_of"]
 
 WEAK_WRITE, STRONG_WRITE, WEAK_READ, STRONG_READ = range(4)
 """The kinds of accesses that are remembered separately."""
@@ -22,6 +22,8 @@ DEPTH = {WEAK_WRITE: 1, STRONG_WRITE: 4, WEAK_READ: 4, STRONG_READ: 4}
 SCOPE_BITS, SITE_BITS, CLOCK_BITS, IDENTITY_BITS = 2, 16, 22, 24
 _WARP_SHIFT = np.uint64(SCOPE_BITS + SITE_BITS + CLOCK_BITS)
 _CLOCK_SHIFT = np.uint64(SCOPE_BITS + SITE_BITS)
+OF_ANOTHER_WARP = np.uint64(1) << _WARP_SHIFT
+"""The bits in which two epochs differ are a number below this if both are of one warp."""
 _SCOPE_MASK = np.uint64((1 << SCOPE_BITS) - 1)
 
 

@@ -40,6 +40,7 @@ from lowlevel_reduce.simulator.machine.races.shadow import (
     Epochs,
     Shadow,
     fields_of,
+    owners_of,
     packed,
     stamped,
 )
@@ -167,9 +168,11 @@ class Races:
             others = indices_of((met != 0) & ((met ^ epochs.entries) >= self._other))
             if not others.size:
                 continue
-            fields = fields_of(met[others])
             warps = epochs.warps[others]
-            racing = ~self.clocks.ordered(fields.identities, fields.clocks, warps)
+            racing = ~self.clocks.ordered(*owners_of(met[others]), warps)
+            if not any_of(racing):
+                continue
+            fields = fields_of(met[others])
             if site.scope and kind in (STRONG_WRITE, STRONG_READ):
                 racing &= ~self.clocks.included(fields.identities, fields.scopes, warps, site.scope)
             if any_of(racing):

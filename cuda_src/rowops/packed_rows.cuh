@@ -83,7 +83,8 @@ template <class R> struct PackedRows {
                 const auto v = of(t);
                 held.x[t] = loaded[t].joined(v.address, 0, v.left);
                 const auto source = held_row<R>(place(v.row), R::given(problem, first + v.row), length(v.row));
-                const auto folded = fold_step<R, Begin::anywhere>(held, t, problem, source, v.index, v.left);
+                const auto folded = fold_step<R, Begin::anywhere, true>(held, t, problem, source, v.index, v.left,
+                                                                                R::masks || base - lane + (t + 1) * lanes > all);
                 if (v.k < vectors) slots[v.row << each_bits | v.index / V] = folded;
             }
         }

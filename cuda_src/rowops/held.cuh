@@ -154,7 +154,7 @@ __device__ __forceinline__ int32 left_from(uint32 index, uint32 length) { return
 template <class R, Begin Where> constexpr bool in_whole_vectors = Where == Begin::aligned && !R::masks;
 
 // The slot level of a lane's t-th vector, which begins with element `index`; whether it may be cut all lanes have alike.
-template <class R, Begin Where, bool Fills = false>
+template <class R, Begin Where>
 __device__ __forceinline__ typename R::Op::Accumulator
 fold_step(const Held<R>& held, uint32 t, const RowProblem<R>& problem, const HeldRow<typename R::Op>& source, uint32 index,
           int32 count, bool may_be_cut = true)
@@ -162,5 +162,5 @@ fold_step(const Held<R>& held, uint32 t, const RowProblem<R>& problem, const Hel
     using Op = typename R::Op;
     typename Op::Second y[Held<R>::V];
     if constexpr (has_second<Op>) R::template beside<Where>(y, problem, index, count, held.second(t));
-    return fold_held<Op, in_whole_vectors<R, Where>, Fills>(source, held.x[t], y, index, count, may_be_cut);
+    return fold_held<Op, in_whole_vectors<R, Where>>(source, held.x[t], y, index, count, may_be_cut);
 }

@@ -36,7 +36,7 @@ fold_present_steps(const Held<R>& held, const RowProblem<R>& problem, const Held
     if constexpr (N == 1) {
         const uint32 index = begin + (First * lanes + lane) * V;
         const bool may_be_cut = !is_full && left_from(begin + (First + 1) * lanes * V, length) < 0;
-        return fold_step<R, Where, true>(held, First, problem, source, index, is_full ? int32(V) : left_from(index, length), may_be_cut);
+        return fold_step<R, Where>(held, First, problem, source, index, is_full ? int32(V) : left_from(index, length), may_be_cut);
     } else {
         constexpr uint32 half = N / 2;
         auto value = fold_present_steps<R, Where, First, half>(held, problem, source, begin, length, is_full, lane);

@@ -19,22 +19,11 @@ template <class T> __device__ __forceinline__ auto number_in(const VectorOf<T>& 
 template <class Op> struct InRows : Op {};
 // Whether what a row without elements comes to is what their fold comes to: asked for several results, it is found once.
 template <class Op> constexpr bool finishes_empty = false;
-// Whether cut vectors are folded as whole ones, with elements in place of the absent ones: see InPairs.
-template <class Op> constexpr bool folds_cut_vectors = false;
 // Of two elements the sum beside the larger is the exponential itself.
 template <class Op> struct InPairs : Op {
     using In = typename Op::Input;
     using E = Exponentials<float32>;
     static constexpr bool folds_whole_vectors = true;
-
-    // Minus infinities change nothing beside any other element, so they stand for absent ones; where there is nothing else, the
-    // fold counts them, and is not the vector's.
-    static __device__ __forceinline__ uint4 absent_vector()
-    {
-        const uint32 word = is_same<In, float32> ? 0xff800000u : is_same<In, bfloat16> ? 0xff80ff80u : 0xfc00fc00u;
-        return make_uint4(word, word, word, word);
-    }
-    static __device__ __forceinline__ bool counts_absent(E e) { return e.max == -1.0f / 0.0f; }
     static __device__ __forceinline__ E fold_packed(uint4 v)
     {
         constexpr uint32 V = vector_elements<In>;
@@ -50,9 +39,6 @@ template <class Op> struct InPairs : Op {
 };
 template <class In, class Out> struct InRows<SoftmaxStats<In, float32, Out>> : InPairs<SoftmaxStats<In, float32, Out>> {};
 template <class In, class Out> struct InRows<SoftmaxRest<In, float32, Out>> : InPairs<SoftmaxRest<In, float32, Out>> {};
-template <class In> constexpr bool has_infinities = is_same<In, float32> || is_same<In, bfloat16> || is_same<In, float16>;
-template <class In, class Out> constexpr bool folds_cut_vectors<InRows<SoftmaxStats<In, float32, Out>>> = has_infinities<In>;
-template <class In, class Out> constexpr bool folds_cut_vectors<InRows<SoftmaxRest<In, float32, Out>>> = has_infinities<In>;
 
 // Of 16 bits the deviations of a vector, a word at a time.
 template <class In, class Acc, class Out>

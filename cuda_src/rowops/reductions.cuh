@@ -156,7 +156,7 @@ result_of_row(typename Op::Accumulator root, RowOf<Op> row, int k, uint64 low, u
 // The slot level of a vector of which `count` elements exist (none if 0 or less; in whole vectors all or none), with what lies
 // beside them. If elements stand for absent ones they are put into registers of their own even where all are absent: else the
 // compiler would keep what it has made of a vector's elements until they are written.
-template <class Op, bool Whole = false, bool Fills = false>
+template <class Op, bool Whole = false>
 __device__ __forceinline__ typename Op::Accumulator
 fold_held(const HeldRow<Op>& source, uint4 raw, const typename Op::Second* y, uint32 index, int32 count, bool may_be_cut = true)
 {
@@ -172,14 +172,6 @@ fold_held(const HeldRow<Op>& source, uint4 raw, const typename Op::Second* y, ui
         if (Whole) raw = select(count > 0, raw, absent_elements<Op>());
         else if (may_be_cut) raw = join_bytes(raw, absent_elements<Op>(), count * int32(sizeof(T)));
         return fold_vector<Op>(source, raw, Seconds<Op>{}, index);
-    } else if constexpr (folds_cut_vectors<Op> && !Whole && Fills) {
-        if (may_be_cut) u.raw = join_bytes(raw, Op::absent_vector(), count * int32(sizeof(T)));
-        auto found = fold_vector<Op>(source, u.raw, Seconds<Op>{}, index);
-        if (may_be_cut && Op::counts_absent(found)) {
-            if (count <= 0) return Op::identity();
-            if (count < V) found = fold_elements<Op, 0, V, false>(source, u.elements, y, index, count * int32(sizeof(T)));
-        }
-        return found;
     } else {
         if (count >= V) return fold_vector<Op>(source, raw, Seconds<Op>{}, index);
         if (Whole || count <= 0) return Op::identity();

@@ -34,7 +34,7 @@ _CLUSTER_WARPS = 8
 
 _LEAST_LANE_BITS, _LANE_BITS, _VECTOR_BITS = 2, 5, 8
 
-_WARPS_TO_FILL = 32
+_WARPS_TO_FILL = 16
 """Warps of a multiprocessor that have room with several short rows each: with fewer, each has fewer rows."""
 
 _STATIC_BYTES = 2048

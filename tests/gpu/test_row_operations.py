@@ -286,6 +286,52 @@ def test_rows_at_odd_addresses_are_written_in_whole_blocks(stream, cut, dtype, w
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
+    """Several of a warp, whose blocks of 16 bytes have elements of two rows; in place, and written as far into blocks or not."""
+    monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)  # else a warp has several only of more rows than a test has
+    for rows, length in cut([(70, 9), (67, 15), (66, 31), (43, 61), (37, 62), (19, 149), (5, 257)], [(43, 61), (5, 257)]):
+        length = length * values(dtype, (1,)).itemsize // 2 if length == 257 else length
+        x = values(dtype, (rows, length))
+        expected = tree.normalize(x)
+        for offset, other in ((0, 0), (5, 5), (1, 0)):
+            flat, there = np.zeros(x.size + 16, x.dtype), np.full(x.size + 16, 7, x.dtype)
+            flat[offset : offset + x.size] = x.ravel()
+            memory, out = (lr.DeviceArray.from_numpy(each, stream) for each in (flat, there))
+            read = memory[offset : offset + x.size].reshape(x.shape)
+            lr.normalize(read, out=out[other : other + x.size].reshape(x.shape), stream=stream)
+            there[other : other + x.size] = expected.ravel()
+            assert_bits(out, there)
+            if offset:
+                lr.normalize(read, out=read, stream=stream)
+                flat[offset : offset + x.size] = expected.ravel()
+                assert_bits(memory, flat)
+
+
+STATISTICS = lr.RowOperation(
+    "statistics",
+    reduce={"largest, total": "softmax_stats"},
+    write={"out": "x - largest"},
+    keep={"largest": "largest", "total": "total"},
+    numpy=lr.RowMeaning(
+        write=lambda v: {"out": v.x - v.largest, "largest": v.largest, "total": v.total},
+    ),
+)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_elements_that_stand_for_absent_ones_are_not_counted(stream, cut, monkeypatch, dtype):
+    """Of a row that ends with minus infinities, or has nothing else, each counts, and none behind the row's end."""
+    monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
+    for length in cut([3, 13, 61, 331, 1023, 2051], [61, 331, 1023]):
+        x = np.full((9, length), -np.inf, values(dtype, (1,)).dtype)
+        x[1, 0], x[2, length // 2], x[3, -1], x[4, 0], x[5, -1], x[6, 1] = 1, -2, 3, np.inf, np.nan, np.inf
+        x[7, :2] = 4
+        got = lr.row_operation(STATISTICS, x, stream=stream)
+        with np.errstate(invalid="ignore"):
+            assert_bits(got, tree.row_operation(STATISTICS, x))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_strides_offsets_and_in_place(stream, dtype):
     """Batch strides of any sign, misaligned rows, and outputs that take the input's place."""
     rows, length = 6, 264

@@ -10,8 +10,9 @@
 constexpr uint32 packed_ahead = 3;
 
 // Whether an operation's rows may be written so at all: what a vector is folded to has room where the rows' results stand later.
+constexpr bool packs_aligned = false;
 template <class R, Begin Where> constexpr bool may_be_packed =
-    Where == Begin::anywhere && R::in_blocks && R::outputs > 0 && sizeof(typename R::Op::Accumulator) <= 8;
+    (Where == Begin::anywhere || packs_aligned) && R::in_blocks && R::outputs > 0 && sizeof(typename R::Op::Accumulator) <= 8;
 
 // Whether rows lie so, and what is written as far into blocks of 16 bytes as what is read.
 template <class R> __device__ __forceinline__ bool lie_packed(const RowProblem<R>& problem)
@@ -26,7 +27,7 @@ template <class R> __device__ __forceinline__ bool lie_packed(const RowProblem<R
 }
 
 // The run of a warp's rows. An index here is one of the run's elements.
-template <class R> struct PackedRows {
+template <class R, Begin Where> struct PackedRows {
     using T = typename R::Input;
     using Op = typename R::Op;
     static constexpr uint32 V = Held<R>::V;
@@ -68,7 +69,7 @@ template <class R> struct PackedRows {
             v.address = run.x + (v.row * n + v.index) * uint32(sizeof(T));
             return v;
         };
-        RowVector<T, Begin::anywhere, Inside> loaded[packed_ahead];
+        RowVector<T, Where, Inside> loaded[packed_ahead];
 #pragma unroll
         for (uint32 t = 0; t + 1 < packed_ahead; ++t) {
             const Vector v = vector(lane + t * lanes);
@@ -77,12 +78,12 @@ template <class R> struct PackedRows {
 #pragma unroll 1
         for (uint32 k = lane; k - lane < vectors; k += lanes) {
             const Vector next = vector(k + (packed_ahead - 1) * lanes), v = vector(k);
-            loaded[packed_ahead - 1] = RowVector<T, Begin::anywhere, Inside>();
+            loaded[packed_ahead - 1] = RowVector<T, Where, Inside>();
             loaded[packed_ahead - 1].load(next.address, 0, next.left);
             Held<R> held;
             held.x[0] = loaded[0].joined(v.address, 0, v.left);
             const auto source = held_row<R>(place(v.row), R::given(problem, first + v.row), length(v.row));
-            const auto folded = fold_step<R, Begin::anywhere>(held, 0, problem, source, v.index, v.left);
+            const auto folded = fold_step<R, Where>(held, 0, problem, source, v.index, v.left);
             if (k < vectors) slots[v.row << each_bits | v.index / V] = folded;
 #pragma unroll
             for (uint32 t = 0; t + 1 < packed_ahead; ++t) loaded[t] = loaded[t + 1];

@@ -104,15 +104,15 @@ template <class R, bool Packed> struct ShortShared {
 };
 
 // The same of rows that lie packed: from the folds of all their vectors on as above.
-template <class R, class Shared>
+template <class R, Begin Where, class Shared>
 __device__ __forceinline__ void
 packed_rows(const RowProblem<R>& problem, const ShortCut& cut, Shared& shared, uint64 first, uint32 count, uint32 lane)
 {
     using Op = typename R::Op;
     constexpr uint32 V = Held<R>::V;
-    PackedRows<R> rows(problem, first, count, lane);
+    PackedRows<R, Where> rows(problem, first, count, lane);
     const uint32 each_bits = cut.lane_bits + cut.step_bits;
-    const bool inside = rows.run.lies_inside(problem, 0, (count * rows.n + V - 1) / V * V);
+    const bool inside = Where == Begin::aligned || rows.run.lies_inside(problem, 0, (count * rows.n + V - 1) / V * V);
     if (inside) rows.template fold_vectors<true>(shared.slots, each_bits);
     else rows.template fold_vectors<false>(shared.slots, each_bits);
     __syncwarp();
@@ -146,7 +146,7 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
 
     auto& shared = all[warp];
     if constexpr (may_be_packed<R, Where>)
-        if (lie_packed(problem)) return packed_rows<R>(problem, cut, shared, first, count, lane);
+        if (lie_packed(problem)) return packed_rows<R, Where>(problem, cut, shared, first, count, lane);
     ShortPlaces<R>& places = shared.rows.places;
     const bool inside = places.find(problem, first, count, lane);
     __syncwarp();

@@ -9,7 +9,7 @@ from lowlevel_reduce import tree
 from lowlevel_reduce.driver import Graph
 from lowlevel_reduce.operators import NumpyMeaning
 from lowlevel_reduce.rowops import strategy
-from lowlevel_reduce.rowops.norms import rms_norm_of
+from lowlevel_reduce.rowops.norms import normalize_of, rms_norm_of
 
 TYPES = ["bfloat16", "float16", "float32", "float64"]
 WAYS = [
@@ -305,6 +305,35 @@ def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
                 lr.normalize(read, out=read, stream=stream)
                 flat[offset : offset + x.size] = expected.ravel()
                 assert_bits(memory, flat)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_short_rows_with_room_between_them(stream, cut, monkeypatch, dtype):
+    """Several of a warp, of which each has its own blocks; nothing between them is written."""
+    monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
+    for rows, length in cut([(9, 149), (35, 61), (5, 331)], [(9, 149)]):
+        flat = values(dtype, (rows * (length + 8) + 1,))
+        size = flat.itemsize
+        strides = ((length + 8) * size, size)
+        view = np.lib.stride_tricks.as_strided(flat[1:], (rows, length), strides)
+        plan = lr.row_plan(
+            normalize_of("norm2"),
+            shape=(rows, length),
+            dtype=flat.dtype,
+            strides_bytes=strides,
+            output_strides_bytes={"out": strides},
+            parameters={"eps": 1e-12},
+            context=stream.context,
+        )
+        expected = flat.copy()
+        written = np.lib.stride_tricks.as_strided(expected[1:], (rows, length), strides)
+        written[...] = tree.normalize(np.ascontiguousarray(view))
+        memory, out = (lr.DeviceArray.from_numpy(flat, stream) for _ in range(2))
+        launch = plan.bind(stream)
+        launch(memory.pointer + size, out.pointer + size)
+        assert_bits(out, expected)
+        launch(memory.pointer + size, memory.pointer + size)
+        assert_bits(memory, expected)
 
 
 STATISTICS = lr.RowOperation(

@@ -170,6 +170,16 @@ def test_masked_rows_are_shorter_rows(stream, dtype, way):
         assert np.all(causal[row][seen:].astype(np.float32) == -np.inf)
 
 
+def test_masked_rows_that_share_a_warp(stream, monkeypatch):
+    monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
+    x, lengths = values("bfloat16", (6, 64)), np.array([3, 0, 64, 17, 31, 8], np.int32)
+    hidden = lr.softmax(x, lengths=lengths, stream=stream).numpy()
+    for row, short in enumerate(lengths):
+        alone = lr.softmax(x[row][:short][None], stream=stream).numpy()[0] if short else x[row][:0]
+        assert hidden[row][:short].tobytes() == alone.tobytes()
+        assert not hidden[row][short:].astype(np.float32).any()
+
+
 def test_rows_that_are_not_finite(stream):
     x = np.zeros((4, 40), np.float32)
     x[0] = -np.inf

@@ -158,8 +158,9 @@ class TestMapping:
                 assert (found.reads == 1) == (kept >= turns)
 
     def test_a_warp_has_fewer_short_rows_where_others_have_none(self):
-        """61 elements are eight vectors, of which a warp has 32 rows, unless multiprocessors then have fewer than 16 warps."""
-        for rows, fewer in ((1, 5), (132 * 16, 5), (132 * 16 + 2, 4), (30_000, 1), (132 * 16 * 16 + 16, 0), (10_000_000, 0)):
+        """61 elements are eight vectors: a warp has 32 rows, unless multiprocessors then have fewer than 16 warps."""
+        full = 132 * 16
+        for rows, fewer in ((1, 5), (full, 5), (full + 2, 4), (30_000, 1), (full * 16 + 16, 0), (10_000_000, 0)):
             found = mapping(61, rows)
             assert (found.name, found.cut >> 4) == ("warp_rows", fewer), rows
 

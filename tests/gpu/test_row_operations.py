@@ -297,7 +297,7 @@ def test_rows_at_odd_addresses_are_written_in_whole_blocks(stream, cut, dtype, w
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
-    """Several of a warp, whose blocks of 16 bytes have elements of two rows; in place, and written as far into blocks."""
+    """Several of a warp, whose blocks of 16 bytes have elements of two rows; in place, and elsewhere."""
     monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)  # else a warp has several only of more rows than a test has
     for rows, length in cut(
         [(70, 9), (67, 15), (66, 31), (43, 61), (37, 62), (19, 149), (5, 257)], [(43, 61), (5, 149)]

@@ -156,6 +156,9 @@ class Feed:
         Where; its context must be current.
     told : callable, optional
         Called with the bytes read so far, after each piece.
+    side_by_side : bool
+        Whether pieces lie one behind the other, and stay, instead of taking turns; what uses each is called with the
+        address of the first.
 
     Attributes
     ----------
@@ -164,12 +167,18 @@ class Feed:
     """
 
     def __init__(
-        self, source: Source, memory_bytes: int, stream: Stream, told: Callable[[int], object] | None = None
+        self,
+        source: Source,
+        memory_bytes: int,
+        stream: Stream,
+        told: Callable[[int], object] | None = None,
+        *,
+        side_by_side: bool = False,
     ) -> None:
         self._source, self._stream, self._told = source, stream, told
         self._itemsize = source.dtype.itemsize
         half = memory_bytes // 2 // _ALIGNED * _ALIGNED
-        self.piece_bytes = half if half >= LEAST_PIECE_BYTES else memory_bytes
+        self.piece_bytes = half if half >= LEAST_PIECE_BYTES and not side_by_side else memory_bytes
         self._most = max(min(SHARE_BYTES, self.piece_bytes) // self._itemsize, 1)
         is_by_threads = source.is_random and not stream.context.is_green
         self._readers = min(readers_here(), -(-math.prod(source.shape) // self._most)) if is_by_threads else 0
@@ -179,7 +188,8 @@ class Feed:
         self._tasks: SimpleQueue[_Share | None] = SimpleQueue()
         self._found: SimpleQueue[tuple[_Share, _Slot] | BaseException] = SimpleQueue()
         self._threads = [Thread(target=self._work, name="read a file", daemon=True) for _ in range(self._readers)]
-        self._done = 0
+        self._done = self._begin = 0  # bytes copied; and of pieces that stay, those of the ones before this
+        self._side_by_side = side_by_side
 
     def run(self, steps: Iterable[Step]) -> None:
         """Bring all pieces to the device, one after the other, and call what uses each.
@@ -289,12 +299,14 @@ class Feed:
     def _copy(self, share: _Share, slot: _Slot) -> None:
         size_bytes = share.elements * self._itemsize
         if size_bytes:
-            slot.copy_to(self._rooms.pointer + share.place * self._itemsize, size_bytes)
+            slot.copy_to(self._rooms.pointer + self._begin + share.place * self._itemsize, size_bytes)
         self._done += size_bytes
 
     def _finish(self, use: Callable[[int], object]) -> None:
         """Have a piece used, all of which is in the stream."""
         self._rooms.use(use)
+        if self._side_by_side:
+            self._begin = self._done
         if self._told is not None:
             self._told(self._done)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from lowlevel_reduce.parts.feed import Feed, Step
 from lowlevel_reduce.parts.fold import fold_plan
 from lowlevel_reduce.parts.local import pieces_of
 from lowlevel_reduce.parts.sources import Source, _Pieces, chunks_source, source_of
+from lowlevel_reduce.parts.whole import Whole, arranged
 from lowlevel_reduce.plans.array import plan
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class _Problem(NamedTuple):
     initial: Any
     ddof: float
     options: dict[str, Any]
+    whole: Whole | None
 
     @property
     def rows(self) -> int:
@@ -61,6 +62,20 @@ class _Problem(NamedTuple):
     @property
     def result_bytes(self) -> int:
         return self.rows * self.reduction.results * self.types.result_dtype.itemsize
+
+    def bound(self, stream: Stream, **array: Any) -> Any:
+        """Return the launch of this reduction for an array of some shape, bound to a stream."""
+        made = plan(
+            self.op,
+            dtype=self.types.element.dtype,
+            result_dtype=self.types.result_dtype,
+            initial=self.initial is not None,
+            ddof=self.ddof,
+            context=stream.context,
+            **array,
+            **self.options,
+        )
+        return made.bind(stream, initial=self.initial)
 
     @property
     def beside_bytes(self) -> int:
@@ -182,15 +197,8 @@ def _arranged(
     """Return an array seen as rows of one reduced axis, and what reduces it; it is read in another order if need be."""
     element, shape = element_type(source.dtype), source.shape
     axes = list(chosen_axes(axis, len(shape)))
-    kept = [each for each in range(len(shape)) if each not in axes]
     result = tuple(1 if each in axes else size for each, size in enumerate(shape) if keepdims or each not in axes)
-    is_run = axes == list(range(axes[0], axes[-1] + 1)) if axes else True
-    if not is_run or (kept and not source.is_contiguous):
-        source = source.transposed((*kept, *axes))
-        sizes = (math.prod(shape[each] for each in kept), math.prod(shape[each] for each in axes), 1)
-    else:
-        first, end = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))
-        sizes = (math.prod(shape[:first]), math.prod(shape[first:end]), math.prod(shape[end:]))
+    source, sizes, whole = arranged(source, axes)
     options = key_options(op, **asked)
     accumulate, result_dtype = options.pop("accumulate"), options.pop("result_dtype")
     reduction = divided(op, initial=initial is not None, ddof=ddof, **options)
@@ -202,7 +210,7 @@ def _arranged(
     if sizes[1] == 0:
         resolve(op, initial=initial is not None, ddof=ddof, **options).empty_results(types, initial)
     options["accumulate"] = accumulate
-    return source, _Problem(*sizes, result, op, reduction, types, initial, ddof, options)
+    return source, _Problem(*sizes, result, op, reduction, types, initial, ddof, options, whole)
 
 
 def _pieces_bytes(problem: _Problem, most: int | None) -> int:
@@ -235,7 +243,11 @@ def _reduced(
     shape = problem.shape if results == 1 else (results, *problem.shape)
     with stream.context.pushed():
         result = DeviceArray.empty(shape, problem.types.result_dtype, stream)
-        if problem.rows:
+        if problem.whole is not None and problem.whole.fits(problem.result_bytes, most):
+            lies = problem.whole
+            launch = problem.bound(stream, shape=lies.shape, strides_bytes=lies.strides, axis=lies.axes)
+            lies.bring(PIECE_BYTES // 2, stream, told, lambda source: launch(source, result.pointer))
+        elif problem.rows:
             with Feed(source, pieces_bytes, stream, told) as feed:
                 feed.run(_Rows(problem, feed, result, stream, pieces_bytes, most).steps())
     if results == 1:
@@ -281,18 +293,7 @@ class _Rows:
         of_a_row = problem.length * problem.behind
 
         def make() -> Any:
-            made = plan(
-                problem.op,
-                shape=(count, problem.length, problem.behind),
-                axis=1,
-                dtype=problem.types.element.dtype,
-                result_dtype=problem.types.result_dtype,
-                initial=problem.initial is not None,
-                ddof=problem.ddof,
-                context=self.stream.context,
-                **problem.options,
-            )
-            return made.bind(self.stream, initial=problem.initial)
+            return problem.bound(self.stream, shape=(count, problem.length, problem.behind), axis=1)
 
         launch = self._kept(("block", count), make)
         runs = [(first * of_a_row, count * of_a_row)]

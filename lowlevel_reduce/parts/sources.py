@@ -17,6 +17,7 @@ import numpy as np
 from lowlevel_reduce.arguments import not_masked, shown
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.parts.files import ArrayFile, Box, mapping_of
+from lowlevel_reduce.parts.memory_order import order_of
 
 __all__ = ["Source", "chunks_source", "source_of"]
 
@@ -54,6 +55,10 @@ class Source(ABC):
         """
         raise ValueError("several arrays that are one are reduced over neighbouring axes, and in C order")
 
+    def order(self) -> tuple[int, ...] | None:
+        """Return the axes in the order in which the elements lie side by side; None if there is none, or no other."""
+        return None
+
     def in_order(self) -> None:  # noqa: B027 - only files have somebody to tell
         """Say that parts will be read in about the order in which they lie."""
 
@@ -76,6 +81,9 @@ class _Memory(Source):
 
     def transposed(self, axes: tuple[int, ...]) -> Source:
         return _Memory(self._array.transpose(axes))
+
+    def order(self) -> tuple[int, ...] | None:
+        return order_of(self._array.shape, self._array.strides, self.dtype.itemsize)
 
 
 def _gather(out: Array, array: Array | Box, start: int) -> None:
@@ -128,6 +136,9 @@ class _File(Source):
 
     def transposed(self, axes: tuple[int, ...]) -> Source:
         return _File(self._file, self._whole.transposed(axes), self.dtype)
+
+    def order(self) -> tuple[int, ...] | None:
+        return order_of(self._whole.shape, self._whole.strides, self.dtype.itemsize)
 
     def in_order(self) -> None:
         if self.is_contiguous:

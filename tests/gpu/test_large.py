@@ -15,7 +15,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.arrays import page_locked
 from lowlevel_reduce.driver import Context
-from lowlevel_reduce.parts import feed, large
+from lowlevel_reduce.parts import feed, large, sources, whole
 
 LEAF = 1024
 
@@ -66,6 +66,50 @@ def test_any_axis_in_pieces(op, shape, axis, stream):
         op = "max"
     expected = bits(lr.reduce(x, op, axis=axis, keepdims=True, stream=stream))
     assert bits(lr.reduce_large(x, op, axis=axis, keepdims=True, stream=stream)) == expected
+
+
+@pytest.mark.parametrize("limit", [None, 64_000], ids=["whole", "limited"])
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 2), (1, 2)])
+def test_arrays_that_lie_in_another_order(axis, limit, stream, tmp_path):
+    """They come as they lie, whole where their rows have no order there; NumPy gathers what is too large."""
+    x = np.asfortranarray(values((9, 70, 20)))
+    np.save(tmp_path / "x.npy", x)
+    told = []
+    for each in (tmp_path / "x.npy", x, x.transpose(0, 2, 1)):
+        expected = x.transpose(0, 2, 1) if each is not x and isinstance(each, np.ndarray) else x
+        for op in ("sum", "mean_var"):
+            found = lr.reduce_large(
+                each, op, axis=axis, stream=stream, max_device_bytes=limit, progress=lambda *of: told.append(of)
+            )
+            assert bits(found) == bits(lr.reduce(np.ascontiguousarray(expected), op, axis=axis, stream=stream))
+            assert told[-1] == (x.nbytes, x.nbytes)
+    assert len(told) > 12, "there is some progress before the end"
+
+
+def test_no_more_than_a_part_of_the_free_memory_is_taken(stream, monkeypatch):
+    """An array in another order comes whole, its bytes as they lie, if it takes that little, or half of the limit."""
+    x, reads = np.asfortranarray(values((90, 70))), []
+
+    def read(self, out, start, before=sources._Memory.read):
+        reads.append(self.is_contiguous)
+        before(self, out, start)
+
+    monkeypatch.setattr(sources._Memory, "read", read)
+    expected = bits(lr.sum(np.ascontiguousarray(x), stream=stream))
+    for free, limit, is_whole in [
+        (4 * x.nbytes, None, True),
+        (4 * x.nbytes - 4, None, False),
+        (0, 2 * x.nbytes + 4, True),
+        (4 * x.nbytes, 2 * x.nbytes, False),
+    ]:
+        monkeypatch.setattr(whole.binding, "call", lambda name, free=free: (free, 1 << 40))
+        assert whole.Whole(sources.source_of(x), x.shape, x.strides, (0, 1)).fits(4, limit) == is_whole
+        monkeypatch.undo()
+        monkeypatch.setattr(sources._Memory, "read", read)
+        if limit is not None:
+            assert bits(lr.reduce_large(x, stream=stream, max_device_bytes=limit)) == expected
+            assert set(reads) == {is_whole}
+            reads.clear()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

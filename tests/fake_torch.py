@@ -53,9 +53,19 @@ class Tensor:
         return False
 
 
+class _Keys:
+    """A tensor's dispatch keys: which of its own functions PyTorch calls for it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._negated = tensor.negated
+
+    def raw_repr(self) -> int:
+        return 2 + self._negated
+
+
 def module(raw_stream: Callable[[int], int]) -> Any:
     """Return a module of such tensors; ``raw_stream(ordinal)`` is the handle of the stream that it works in."""
     torch: Any = types.ModuleType("torch")
     torch.Tensor, torch.strided = Tensor, Tensor.layout
-    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=raw_stream)
+    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=raw_stream, _dispatch_keys=_Keys)
     return torch

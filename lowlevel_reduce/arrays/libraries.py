@@ -148,13 +148,24 @@ def _torch(torch: Any) -> Producer:
     def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
         return read(x.dtype, x.shape, x.stride())
 
-    def plain(x: Any) -> bool:
+    # What a tensor's memory holds follows from its dispatch keys. Whoever asks for these keeps the interpreter's lock;
+    # is_neg and is_conj each let go of it, and of eight threads another one has it then.
+    keys_of: Any = getattr(getattr(torch, "_C", None), "_dispatch_keys", None)
+    met: set[int] = set()
+
+    def holds_values(x: Any) -> bool:
         # The memory of a lazily negated or conjugated tensor contains other values.
-        return bool(x.is_cuda) and not x.is_neg() and not x.is_conj() and x.layout is torch.strided
+        found = bool(x.is_cuda) and not x.is_neg() and not x.is_conj()
+        if found and keys_of is not None:
+            met.add(keys_of(x).raw_repr())
+        return found
+
+    def plain(x: Any) -> bool:
+        return holds_values(x) and x.layout is torch.strided
 
     def known(x: Any) -> tuple[Any, ...]:
         # Asking for the strides of what is not strided raises.
-        if not x.is_cuda or x.is_neg() or x.is_conj():
+        if (keys_of is None or keys_of(x).raw_repr() not in met) and not holds_values(x):
             raise TypeError("the memory of the tensor holds other values, or is not on a GPU")
         ordinal = x.get_device()
         return producer, ordinal, raw(ordinal) or 1, x.dtype, x.shape, x.stride()

@@ -135,6 +135,21 @@ def test_the_fake_has_nothing_that_a_tensor_has_not():
     assert {type(fake.get_device()), type(real.get_device())} == {int}
     module = fake_torch.module(lambda ordinal: 0)
     assert {"Tensor", "strided"} <= vars(torch).keys() & vars(module).keys()
+    assert {type(each._C._dispatch_keys(x).raw_repr()) for each, x in ((module, fake), (torch, real))} == {int}
+
+
+def test_dispatch_keys_tell_what_is_computed_lazily():
+    """By them `known` takes a tensor for one of those that were asked already."""
+    plain = [torch.ones(5), torch.ones(2, 3, dtype=torch.int8)[:, 1:], torch.ones(5, requires_grad=True)]
+    lazy = [torch.ones(5, dtype=torch.complex64).conj(), torch.ones(5, dtype=torch.complex64).conj().imag]
+    with torch.inference_mode():
+        plain.append(torch.ones(5))
+        lazy += [torch.ones(5, dtype=torch.complex64).conj(), torch.ones(5, dtype=torch.complex64).conj().imag]
+    plain.append(torch.ones(5, dtype=torch.complex64).real)
+    others = [torch.empty(5, device="meta"), torch.ones(5).to_sparse()]
+    keys = [{torch._C._dispatch_keys(x).raw_repr() for x in each} for each in (plain, lazy, others)]
+    assert not keys[0] & (keys[1] | keys[2])
+    assert not keys[1] & keys[2]
 
 
 @pytest.mark.parametrize("way", ["neg", "conj"])

@@ -220,8 +220,8 @@ def _again(
     if is_unknown and thread.context_id() != place.context_id:
         if place.is_over:
             return None
-        with place.context.pushed():
-            return _again(thread, prepared, key, x, second, out, stream)
+        with place.context.pushed():  # which is current then: only what may be captured is asked again
+            return _again(thread, prepared, key, x, second, out, stream, not place.may_be_captured)
     captured = place.may_be_captured and not is_asked and place.is_capturing
     source = address_of(thread, place, x, key[1])
     other = 0 if second is None else address_of(thread, place, second, key[2])

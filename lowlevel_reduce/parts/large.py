@@ -103,18 +103,21 @@ def reduce_large(
     """Reduce an array that need not fit into device memory; the bits are those of `lowlevel_reduce.reduce` of it.
 
     It is read in pieces, through at most 80 MiB of page-locked memory, out of which the link copies what is read; the
-    next call has it, and `lowlevel_reduce.empty_cache` frees it. Several threads read: contiguous arrays and files in C
-    order as they are, of others what NumPy gathers. A file that is given by its path is read without a mapping: if
-    somebody cuts it short meanwhile, that is a ValueError. A `numpy.memmap` is the caller's mapping, whose file must
-    stay as long as it is: that is asked before each read of some MiB, but if it becomes shorter during one, the system
-    ends the process by SIGBUS, as it does wherever a mapping is read.
+    next call has it, and `lowlevel_reduce.empty_cache` frees it. Several threads read: arrays and files without gaps as
+    they lie, of others what NumPy gathers. Where no order of the axes has the rows one behind the other, as for all of
+    an array in Fortran order, it comes to the device whole if it fits; else NumPy gathers that, too. A file that is
+    given by its path is read without a mapping: if somebody cuts it short meanwhile, that is a ValueError. A
+    `numpy.memmap` is the caller's mapping, whose file must stay as long as it is: that is asked before each read of
+    some MiB, but if it becomes shorter during one, the system ends the process by SIGBUS, as it does wherever a mapping
+    is read.
 
     Parameters
     ----------
     x : numpy.ndarray, numpy.memmap, path of a ``.npy`` file, or list of them
         The array. Several are one, joined along their first axis.
     max_device_bytes : int, optional
-        How much device memory may be allocated, for pieces, partials and results. By default a piece has 64 MiB.
+        How much device memory may be allocated, for pieces, partials and results. By default a piece has 64 MiB, and
+        an array that comes whole at most a quarter of what is free.
     progress : callable, optional
         ``progress(done, total)`` is called with bytes as they are read.
     op, axis, keepdims, dtype, accumulate, stream, nan, initial, ddof, last, map

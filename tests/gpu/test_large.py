@@ -83,7 +83,7 @@ def test_arrays_that_lie_in_another_order(axis, limit, stream, tmp_path):
             )
             assert bits(found) == bits(lr.reduce(np.ascontiguousarray(expected), op, axis=axis, stream=stream))
             assert told[-1] == (x.nbytes, x.nbytes)
-    assert len(told) > 12, "there is some progress before the end"
+    assert len(told) >= 12, "there is some progress before the end"
 
 
 def test_no_more_than_a_part_of_the_free_memory_is_taken(stream, monkeypatch):

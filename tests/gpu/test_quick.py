@@ -383,6 +383,21 @@ def test_a_captured_call_keeps_its_result_to_the_graph(stream):
     graph.close()
 
 
+def test_a_capture_in_a_thread_without_a_context_keeps_its_result(context):
+    def work():
+        mine = Stream.per_thread(context)
+        x = lr.DeviceArray.from_numpy(X, mine)
+        warm(x, stream=mine)
+        with Graph.capture(mine) as graph:
+            assert Context.current() is None
+            result = lr.sum(x, stream=mine)
+            assert type(result._memory) is results._OfCapture, "another cell is nothing for a graph"
+            del result
+        graph.close()
+
+    in_threads(work)
+
+
 def test_results_of_a_capture_share_memory_of_its_graph(stream):
     x, y = (lr.DeviceArray.from_numpy(each, stream) for each in (X, Y))
     warm(x, stream=stream)
@@ -807,6 +822,19 @@ def counts(call):
 
 
 TAKEN = {"cuCtxGetId": 1, "cuLaunchKernelEx": 1}
+
+
+def test_a_thread_without_a_context_pushes_it_with_five_calls(legacy, machine):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    x = lr.DeviceArray.from_numpy(X, legacy)
+
+    def of_a_thread():
+        warm(x)
+        return counts(lambda: lr.sum(x))
+
+    (made,) = in_threads(of_a_thread)
+    assert made == {**TAKEN, "cuCtxGetCurrent": 3, "cuCtxPushCurrent": 1, "cuCtxPopCurrent": 1}
 
 
 def test_the_second_call_into_an_output_is_two_driver_calls(legacy, machine):

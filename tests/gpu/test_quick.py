@@ -387,10 +387,10 @@ def test_a_capture_in_a_thread_without_a_context_keeps_its_result(context):
     def work():
         mine = Stream.per_thread(context)
         x = lr.DeviceArray.from_numpy(X, mine)
-        warm(x, stream=mine)
+        warm(x)
         with Graph.capture(mine) as graph:
             assert Context.current() is None
-            result = lr.sum(x, stream=mine)
+            result = lr.sum(x)
             assert type(result._memory) is results._OfCapture, "another cell is nothing for a graph"
             del result
         graph.close()

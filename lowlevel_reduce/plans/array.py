@@ -199,7 +199,7 @@ def fields_of(
         fields = (length, parts[0].length, problem.rows, count, *initial)
         return (*fields, *shape_values(parts[0], chosen.joined, chosen.run, chosen.folders))
     if chosen.name != "short_rows":
-        return (*fields, *shape_values(problem, folders=chosen.folders))
+        return (*fields, *shape_values(problem, run=chosen.run, folders=chosen.folders))
     # The pivot of chunks is no second array.
     second = reduction.second_dtype(types.element) if reduction.two_arrays else None
     itemsizes = types.element.itemsize, 0 if second is None else second.itemsize

@@ -66,10 +66,15 @@ template <uint32 Count, uint32 First, uint32 Between, uint32 Apart> struct AxesA
     // The same with other strides.
     template <class By> __device__ __forceinline__ int64 offset_by(const By& by, uint64 index) const
     {
+        return offset_along(by, index, 0, uint32(count));
+    }
+
+    // The same along axes `i` to `end` - 1 alone.
+    template <class By> __device__ __forceinline__ int64 offset_along(const By& by, uint64 index, uint32 i, uint32 end) const
+    {
         int64 sum = 0;
-        uint32 i = 0;
 #pragma unroll 1
-        for (; i + 1 < count; ++i) {
+        for (; i + 1 < end; ++i) {
             const uint64 rest = over(index, i);
             sum += int64(index - rest * size[i]) * by[i];
             index = rest;

@@ -16,10 +16,20 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
     const int64 apart = problem.permuted == 0 ? 1 : problem.result_stride[0];
 #pragma unroll
     for (int k = 0; k < Op::results; ++k) {
-        auto* results = reinterpret_cast<R*>(problem.result) + k * problem.rows + problem.place(row);
+        auto* results = reinterpret_cast<R*>(problem.result) + k * problem.rows;
         R values[C];
 #pragma unroll
         for (int c = 0; c < C; ++c) values[c] = rows[c].length == 0 ? Op::empty(rows[c], k) : Op::finish(a[c], rows[c], k);
+        if (C > 1 && problem.places_differ()) {  // in compact code: values change places in turn, for a register has no number
+#pragma unroll 1
+            for (int c = 0; c < available; ++c) {
+                results[problem.place(row + c)] = values[0];
+#pragma unroll
+                for (int i = 1; i < C; ++i) values[i - 1] = values[i];
+            }
+            continue;
+        }
+        results += problem.place(row);
         constexpr uint32 bytes = C * sizeof(R);
         if constexpr (bytes <= vector_bytes && (bytes & (bytes - 1)) == 0) {  // accumulators as results may have others
             if (apart == 1 && available == C && reinterpret_cast<uint64>(results) % (C * sizeof(R)) == 0) {

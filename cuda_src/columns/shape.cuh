@@ -6,7 +6,9 @@
 // The argument of the entries for rows. `low` and `high` bound the bytes of the first array, relative to `elements`. `apart` and
 // `second_apart` have the bits, of the lowest four, that are set in any stride but the innermost reduced axis's: they tell how
 // the runs of elements along that axis are aligned. Of rows that are not `far`, all elements are near each other, in both arrays.
-// Rows are numbered in the order of `kept`; if that is not the results' order, they are `permuted`, which only columns are.
+// Rows are numbered in the order of `kept`; if that is not the results' order, they are `permuted`, which only columns are. Then its
+// upper half counts the axes that the results have, and its lower half tells behind how many others they stand: behind none they
+// are the kept ones, which else are those of memory, where several axes of the results may be one.
 // Where `joined` is more than 1, so many columns one after the other are parts of a row: `rows` are the results', and `length` is
 // that of a part. Their partials are folded in runs of `run` first. The last `folders` blocks fold partials of columns.
 //
@@ -29,8 +31,13 @@ struct ShapedProblem : Problem {
     // The number that row `row` has among the results.
     __device__ __forceinline__ uint64 place(uint64 row) const
     {
-        return permuted == 0 ? row : uint64(kept.offset_by(result_stride, row));
+        if (permuted == 0) return row;
+        const uint32 first = uint32(permuted);
+        return uint64(kept.offset_along(result_stride, row, first, first + uint32(permuted >> 32)));
     }
+
+    // Whether rows beside each other in memory have results that do not lie one step apart.
+    __device__ __forceinline__ bool places_differ() const { return uint32(permuted) != 0; }
     __device__ __forceinline__ uint64 columns() const { return rows * joined; }
 
     // Which part of its row a column is; parts have a leaf at least, so that 32 bits count them.

@@ -18,7 +18,7 @@ from lowlevel_reduce.plans.loading import load_beside
 from lowlevel_reduce.plans.mapping import Mapping, extents_of, facts_of, map_request
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.fields import shape_values, short_row_values
-from lowlevel_reduce.strategy.joined_columns import parts_of_rows
+from lowlevel_reduce.strategy.joined_columns import in_memory, parts_of_rows
 from lowlevel_reduce.strategy.selection import Request, choices, request_of, select
 from lowlevel_reduce.strategy.whole import Strategy
 
@@ -198,6 +198,10 @@ def fields_of(
     if chosen.joined > 1 and (parts := parts_of_rows(problem, types.element.itemsize)) is not None:
         fields = (length, parts[0].length, problem.rows, count, *initial)
         return (*fields, *shape_values(parts[0], chosen.joined, chosen.run, chosen.folders))
+    if chosen.name == "columns":
+        lying = in_memory(problem)
+        results = () if lying is problem else problem.kept
+        return (*fields, *shape_values(lying, folders=chosen.folders, results=results))
     if chosen.name != "short_rows":
         return (*fields, *shape_values(problem, run=chosen.run, folders=chosen.folders))
     # The pivot of chunks is no second array.

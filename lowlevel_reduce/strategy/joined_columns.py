@@ -10,7 +10,7 @@ from lowlevel_reduce.strategy import columns
 from lowlevel_reduce.strategy.base import WARP_FOLDS, WARPS, Loads, RowStrategy, Task
 from lowlevel_reduce.strategy.columns import MOST_FOLDERS, Columns, Way, cost, strategy_of, ways
 
-__all__ = ["are_columns", "choose_columns", "parts_of_rows", "suits", "why_columns"]
+__all__ = ["are_columns", "choose_columns", "in_memory", "parts_of_rows", "suits", "why_columns"]
 
 _LEAST_BYTES = 1 << 19
 """Of fewer bytes in all, gathering takes less time than what folds partials twice; not measured."""
@@ -65,11 +65,30 @@ def why_columns(problem: Problem) -> str:
     return "parts of a row lie side by side in memory, so each is a column"
 
 
+def in_memory(problem: Problem) -> Problem:
+    """Return columns with their kept axes joined wherever both arrays allow it; the problem itself if none are.
+
+    The results need not allow it: their axes then stand behind the joined ones in the kernel's argument, if it has the
+    room. So 32 x 8 x 7 x 96 columns that memory holds as 32 x 8 x 96 x 7 are 172,032 side by side.
+    """
+    kept = problem.kept
+    found = list(kept[:1])
+    for axis in kept[1:]:
+        last = found[-1]
+        if (axis.stride, axis.second_stride) == (last.stride * last.size, last.second_stride * last.size):
+            found[-1] = Axis(last.size * axis.size, last.stride, last.second_stride)
+        else:
+            found.append(axis)
+    if problem.kind != "columns" or len(found) == len(kept) or len(found) + len(kept) > MAX_AXES:
+        return problem
+    return problem._replace(kept=tuple(found))
+
+
 def choose_columns(of: Task) -> RowStrategy:
     """Choose what takes the least time for columns, or for rows whose parts are columns."""
     divided = None if of.problem.kind == "columns" else parts_of_rows(of.problem, of.itemsize)
     if divided is None:
-        return columns.choose_columns(of)
+        return columns.choose_columns(of._replace(problem=in_memory(of.problem)))
     parts, joined = divided
     return _choose_joined(of._replace(problem=parts), joined)
 

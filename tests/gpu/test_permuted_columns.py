@@ -58,6 +58,36 @@ def test_more_axes(stream):
     check(np.broadcast_to(x[0, 0], (4, 30, 5, 8)).transpose(3, 0, 2, 1), stream, 3)
 
 
+def swapped(dtype, length, outer, inner, *, seed=0):
+    """Return an array of shape (inner, length, outer) whose columns are side by side in memory, in the other order."""
+    return values(dtype, (length, outer, inner), seed=seed).transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float64", "complex128"])
+def test_columns_that_memory_alone_has_as_one_axis(stream, cut, dtype):
+    """A thread's columns may then lie in several runs of the results."""
+    for outer, inner in cut([(2, 3), (16, 3), (31, 5), (64, 7), (130, 3)], [(16, 3), (31, 5)]):
+        check(swapped(dtype, 40, outer, inner), stream, 1)
+        check(swapped(dtype, 3, outer, inner), stream, 1)  # a thread for each column
+
+
+@pytest.mark.parametrize("by", ["nobody", "cluster", "warps", "blocks"])
+def test_whoever_folds_what_memory_has_as_one_axis(stream, cut, monkeypatch, by):
+    x = swapped("float32", cut(20_000, 3000), 3, 9)
+    prefer_way(monkeypatch, lambda way, of: (way.folded_by != by, way.making))
+    check(x, stream, 1)
+
+
+def test_more_axes_that_memory_has_as_fewer(stream):
+    x = values("float32", (30, 2, 3, 5, 8))
+    check(x.transpose(4, 2, 3, 0, 1), stream, 3)
+    check(x.transpose(4, 0, 3, 2, 1), stream, 1, "mean_var")
+    check(x.transpose(3, 4, 0, 1, 2), stream, (2, 3))
+    y = values("float32", (30, 2, 3, 5, 8), seed=1)
+    check(x.transpose(4, 2, 3, 0, 1), stream, 3, "dot", second=y.transpose(4, 2, 3, 0, 1))
+    check(x.transpose(4, 2, 3, 0, 1), stream, 3, "dot", second=np.ascontiguousarray(y.transpose(4, 2, 3, 0, 1)))
+
+
 def test_a_second_array(stream):
     x, y = turned("float32", 3, 90, 12), turned("float32", 3, 90, 12, seed=1)
     check(x, stream, 1, "dot", second=y)

@@ -7,7 +7,8 @@ import pytest
 from lowlevel_reduce import layout
 from lowlevel_reduce.dtypes import LANES, STEPS
 from lowlevel_reduce.strategy import joined_columns
-from lowlevel_reduce.strategy.joined_columns import parts_of_rows
+from lowlevel_reduce.strategy.fields import shape_values
+from lowlevel_reduce.strategy.joined_columns import in_memory, parts_of_rows
 from lowlevel_reduce.strategy.selection import request_of, select, why
 from lowlevel_reduce.strategy.whole import HEADER_BYTES, DeviceFacts
 
@@ -45,6 +46,37 @@ def test_which_rows_have_parts():
     assert parts((1 << 10, 1 << 8, 7), (28, 28 << 10, 4)) is None, "neighbours follow each other in the row"
     assert parts((7, 1 << 18, 2), (16, 224, 8)) is None, "elements of a part are closer to each other than parts"
     assert parts((7, 1 << 10), (4, 28)) is None, "there is too little to read"
+
+
+def beside(shape, strides, axis, seconds=None):
+    """Return size and stride of the kept axes that memory has of float32."""
+    found = layout.problem_of(
+        shape, 4, axis=axis, strides_bytes=strides, second_strides_bytes=seconds, second_itemsize=4 if seconds else 0
+    )
+    return [axis[:2] for axis in in_memory(found).kept]
+
+
+def test_axes_that_memory_has_as_one():
+    of, strides = (32, 7, 96, 600), (2688, 4, 28, 86016)  # 32 x 96 x 7 in memory
+    assert beside(of, strides, 3) == [(21504, 4)]
+    assert beside(of, strides, 3, strides) == [(21504, 4)]
+    assert beside(of, strides, 3, (268800 * 6, 230400, 2400, 4)) == [(7, 4), (96, 28), (32, 2688)], "nor do seconds"
+    assert beside(of, (2692, 4, 28, 86144), 3) == [(672, 4), (32, 2692)]
+    assert beside((7, 96, 600), (384, 4, 2688), 2) == [(672, 4)], "the results have them as one, too"
+    assert beside((2,) * 4 + (600,), (4, 8, 20, 44, 400), 4) == [(4, 4), (2, 20), (2, 44)]
+    without_room = beside((2,) * 5 + (600,), (4, 8, 20, 44, 92, 400), 5)
+    assert without_room == [(2, 4), (2, 8), (2, 20), (2, 44), (2, 92)]
+
+
+def test_the_argument_has_the_axes_of_the_results_behind_those_of_memory():
+    problem = layout.problem_of((7, 96, 600), 4, axis=2, strides_bytes=(4, 28, 2688))
+    values = shape_values(in_memory(problem), results=problem.kept)
+    assert values[4:6] == (1, 1)
+    assert (values[6], values[8]) == (672, 4)
+    assert [(values[11 + 5 * i], values[15 + 5 * i]) for i in (0, 1)] == [(7, 96), (96, 1)]
+    assert values[-4] == 2 << 32 | 1
+    assert shape_values(problem)[-4] == 2 << 32
+    assert shape_values(layout.problem_of((7, 96, 600), 4, axis=2))[-4] == 0
 
 
 def test_what_is_remembered_of_other_rows_is_not_taken_for_them():

@@ -50,6 +50,12 @@ def test_a_thread_for_each_column(stream):
         check(turned("int8", 40, 3, beside), stream, 1)
 
 
+def test_a_thread_whose_columns_lie_in_several_runs_of_the_results(stream):
+    for inner in (8, 10):
+        check(swapped("float32", 3, 40, inner), stream, 1)
+        check(swapped("int8", 3, 40, inner), stream, 1, "minmax")
+
+
 def test_more_axes(stream):
     x = values("float32", (3, 2, 30, 5, 8))
     check(x.transpose(4, 1, 3, 0, 2), stream, 4)
@@ -65,10 +71,8 @@ def swapped(dtype, length, outer, inner, *, seed=0):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float64", "complex128"])
 def test_columns_that_memory_alone_has_as_one_axis(stream, cut, dtype):
-    """A thread's columns may then lie in several runs of the results."""
     for outer, inner in cut([(2, 3), (16, 3), (31, 5), (64, 7), (130, 3)], [(16, 3), (31, 5)]):
         check(swapped(dtype, 40, outer, inner), stream, 1)
-        check(swapped(dtype, 3, outer, inner), stream, 1)  # a thread for each column
 
 
 @pytest.mark.parametrize("by", ["nobody", "cluster", "warps", "blocks"])

@@ -16,20 +16,10 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
     const int64 apart = problem.permuted == 0 ? 1 : problem.result_stride[0];
 #pragma unroll
     for (int k = 0; k < Op::results; ++k) {
-        auto* results = reinterpret_cast<R*>(problem.result) + k * problem.rows;
+        auto* results = reinterpret_cast<R*>(problem.result) + k * problem.rows + problem.place(row);
         R values[C];
 #pragma unroll
         for (int c = 0; c < C; ++c) values[c] = rows[c].length == 0 ? Op::empty(rows[c], k) : Op::finish(a[c], rows[c], k);
-        if (C > 1 && problem.places_differ()) {  // in compact code: values change places in turn, for a register has no number
-#pragma unroll 1
-            for (int c = 0; c < available; ++c) {
-                results[problem.place(row + c)] = values[0];
-#pragma unroll
-                for (int i = 1; i < C; ++i) values[i - 1] = values[i];
-            }
-            continue;
-        }
-        results += problem.place(row);
         constexpr uint32 bytes = C * sizeof(R);
         if constexpr (bytes <= vector_bytes && (bytes & (bytes - 1)) == 0) {  // accumulators as results may have others
             if (apart == 1 && available == C && reinterpret_cast<uint64>(results) % (C * sizeof(R)) == 0) {
@@ -175,7 +165,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
         thread.fold(a, met.waiting, vector << log_each, 1u << log_each, log_steps);
         if (turn + 1 == turns) launch_dependents();  // at the latest
         const bool alone = may_join ? cut.by == FoldedBy::nobody : cut.parts == 1;  // the same, but for registers
-        if (log_depth == 0 && turns == 1 && alone) {  // columns of one thread each
+        if (log_depth == 0 && turns == 1 && alone && !problem.places_differ()) {  // columns of one thread each
             if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
             return;
         }

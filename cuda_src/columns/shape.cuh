@@ -10,7 +10,8 @@
 // upper half counts the axes that the results have, and its lower half tells behind how many others they stand: behind none they
 // are the kept ones, which else are those of memory, where several axes of the results may be one.
 // Where `joined` is more than 1, so many columns one after the other are parts of a row: `rows` are the results', and `length` is
-// that of a part. Their partials are folded in runs of `run` first. The last `folders` blocks fold partials of columns.
+// that of a part. Their partials are folded in runs of `run` first; of strided rows in tiles, these are taken from so many groups in
+// turn. The last `folders` blocks fold partials of columns.
 //
 // A launch waits for each line of 64 bytes of its argument that it touches. So the first words are those that the kernel for few
 // elements reads of the innermost reduced axis, its `step` and its size `in_run`, which `reduced` has as well; then come the numbers

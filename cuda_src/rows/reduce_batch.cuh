@@ -20,20 +20,34 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
     }
 }
 
+// Where the `number`-th of `count` tiles lies that are taken from `groups` runs of them in turn, all of one length, or one longer.
+// So tiles that read the same sectors, because rows of memory lie across the tree, are read while these are in the L2. There are
+// less than 2^16 groups.
+__device__ __forceinline__ uint32 tile_of_group(uint32 number, uint32 count, uint32 groups)
+{
+    const uint32 each = count / groups, rest = count - each * groups;
+    const uint32 place = number / groups, group = number - place * groups;
+    if (place < each) return group * each + group * rest / groups + place;
+    return ((group + 1) * groups + rest - 1) / rest * each + group;  // the last of the group-th longer one
+}
+
 // The number of a cluster among the `count` that fold tiles, the last one first, as in whole arrays. Clusters of several blocks
 // stay in order, and so do operators that do not fold a leaf at once: norms and squares of float32 would spill.
-template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count, const RowCut& cut, uint32 among = 1)
+template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count, const RowCut& cut)
 {
     uint32 number = block;
     if (cut.blocks > 1) number = block / cut.blocks;
-    if (among > 1) {
-        if (number >= count) return number;
-        const uint32 position = number / among, group = number - position * among, each = count / among;
-        return group * each + min(group, count - each * among) + position;
-    }
-    if (cut.blocks > 1) {}
     else if constexpr (Op::folds_leaves) number = tile_of(block, count, cut.places * multiprocessors());
     return number < count ? count - 1 - number : number;
+}
+
+// The same of strided rows, whose tiles are taken from `problem.run` groups in turn if that is more than one.
+template <class Op, class Rows>
+__device__ __forceinline__ uint32 cluster_of_rows(const ShapedProblem& problem, uint32 block, uint32 count, const RowCut& cut)
+{
+    if constexpr (!Rows::are_contiguous)
+        if (problem.run > 1 && block < count) return count - 1 - tile_of_group(block, count, uint32(problem.run));
+    return cluster_in_batch<Op>(block, count, cut);
 }
 
 // Folds the partials of all rows as they come, as cluster `number` of `all`. Where these are fewer than rows, each warp
@@ -73,8 +87,7 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     cluster_enter(others, cut.blocks);
     if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
     const uint32 folding = is_shared ? uint32(problem.rows) * cut.parts : gridDim.x / cut.blocks;  // clusters that fold tiles
-    const uint32 among = Rows::are_contiguous ? 1 : uint32(problem.run);
-    const uint32 cluster = cluster_in_batch<Op>(blockIdx.x, folding, cut, among), rank = rank_in_cluster(cut.blocks);
+    const uint32 cluster = cluster_of_rows<Op, Rows>(problem, blockIdx.x, folding, cut), rank = rank_in_cluster(cut.blocks);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;  // warp_of_block would take too many registers
     if (cluster >= folding) {
         launch_dependents();
@@ -93,7 +106,7 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     value = cluster_fold(value, others, cut.blocks);
     if (rank_in_cluster(cut.blocks) != 0 || threadIdx.x != 0) return;
     // Makes the number anew: kept all along it would take a register that the elements need.
-    const uint32 number = cluster_in_batch<Op>(block_anew(), folding, cut, Rows::are_contiguous ? 1 : uint32(problem.run));
+    const uint32 number = cluster_of_rows<Op, Rows>(problem, block_anew(), folding, cut);
     if (is_shared) grid_slots<Op>(problem.workspace)[number].publish(value);
     else store_result<Op>(problem, ShapedSource<Op>(problem, number).row, number, value);
 }

@@ -18,7 +18,7 @@ from lowlevel_reduce.plans.loading import load_beside
 from lowlevel_reduce.plans.mapping import Mapping, extents_of, facts_of, map_request
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.fields import shape_values, short_row_values
-from lowlevel_reduce.strategy.joined_columns import in_memory, parts_of_rows
+from lowlevel_reduce.strategy.joined_columns import groups_of_tiles, in_memory, parts_of_rows
 from lowlevel_reduce.strategy.selection import Request, choices, request_of, select
 from lowlevel_reduce.strategy.whole import Strategy
 
@@ -203,7 +203,9 @@ def fields_of(
         results = () if lying is problem else problem.kept
         return (*fields, *shape_values(lying, folders=chosen.folders, results=results))
     if chosen.name != "short_rows":
-        return (*fields, *shape_values(problem, run=chosen.run, folders=chosen.folders))
+        in_order = chosen.name != "batch" or chosen.cluster > 1
+        run = 1 if in_order else groups_of_tiles(problem, problem.rows * chosen.parts)
+        return (*fields, *shape_values(problem, run=run, folders=chosen.folders))
     # The pivot of chunks is no second array.
     second = reduction.second_dtype(types.element) if reduction.two_arrays else None
     itemsizes = types.element.itemsize, 0 if second is None else second.itemsize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from lowlevel_reduce.dtypes import LEAF_BYTES
@@ -10,13 +11,20 @@ from lowlevel_reduce.strategy import columns
 from lowlevel_reduce.strategy.base import WARP_FOLDS, WARPS, Loads, RowStrategy, Task
 from lowlevel_reduce.strategy.columns import MOST_FOLDERS, Columns, Way, cost, strategy_of, ways
 
-__all__ = ["are_columns", "choose_columns", "in_memory", "parts_of_rows", "suits", "why_columns"]
+__all__ = ["are_columns", "choose_columns", "groups_of_tiles", "in_memory", "parts_of_rows", "suits", "why_columns"]
 
 _LEAST_BYTES = 1 << 19
 """Of fewer bytes in all, gathering takes less time than what folds partials twice; not measured."""
 
 _FEW = WARPS * WARP_FOLDS
 """Up to so many partials of a row are folded at once, by one block."""
+
+_HELD_BYTES = 1 << 24
+"""Of sectors that are read again after no more bytes than so many, some cache still holds most: 1,001 neighbours with
+50,001 elements each are read in 336 us in the order of the tree, 37 with 2,228,949 in 1,518, and in turn in 543."""
+
+_MOST_GROUPS = 1 << 16
+"""A kernel counts groups in half a word: `tile_of_group` in cuda_src/rows/reduce_batch.cuh."""
 
 _BATCH, _SECOND_FOLD = 1.0, 1.2
 """Microseconds that a block takes for each `_FEW` partials, and that runs of them take before."""
@@ -33,7 +41,7 @@ def parts_of_rows(problem: Problem, itemsize: int) -> tuple[Problem, int] | None
     if problem.kind != "strided" or problem.length * problem.rows * itemsize < _LEAST_BYTES:
         return None
     reduced = problem.reduced
-    fast = min(range(len(reduced)), key=lambda i: abs(reduced[i].stride) or SECTOR_BYTES)
+    fast = _fastest(reduced)
     inner, outer = reduced[:fast], reduced[fast:]
     if not inner or not 0 < abs(outer[0].stride) < SECTOR_BYTES:
         return None
@@ -63,6 +71,30 @@ def why_columns(problem: Problem) -> str:
     if problem.kind == "columns":
         return "rows lie side by side in memory"
     return "parts of a row lie side by side in memory, so each is a column"
+
+
+def groups_of_tiles(problem: Problem, tiles: int) -> int:
+    """Return from how many groups a kernel takes the tiles of strided rows in turn; 1 if in the order of the tree.
+
+    As for `parts_of_rows`, but leaves do not fit: what lies side by side in memory is in tiles a group apart, and would
+    be read from the memory again for each of them.
+    """
+    if problem.kind != "strided":
+        return 1
+    reduced = problem.reduced
+    fast = _fastest(reduced)
+    inner = math.prod([axis.size for axis in reduced[:fast]])
+    if not fast or not 0 < abs(reduced[fast].stride) < SECTOR_BYTES:
+        return 1
+    if inner * min(abs(reduced[0].stride), SECTOR_BYTES) <= _HELD_BYTES:
+        return 1
+    groups = problem.length // inner * problem.rows
+    return groups if groups <= tiles and groups < _MOST_GROUPS else 1
+
+
+def _fastest(reduced: tuple[Axis, ...]) -> int:
+    """Return the number of the axis along which elements are the closest to each other."""
+    return min(range(len(reduced)), key=lambda i: abs(reduced[i].stride) or SECTOR_BYTES)
 
 
 def in_memory(problem: Problem) -> Problem:

@@ -8,7 +8,7 @@ from lowlevel_reduce import layout
 from lowlevel_reduce.dtypes import LANES, STEPS
 from lowlevel_reduce.strategy import joined_columns
 from lowlevel_reduce.strategy.fields import shape_values
-from lowlevel_reduce.strategy.joined_columns import in_memory, parts_of_rows
+from lowlevel_reduce.strategy.joined_columns import groups_of_tiles, in_memory, parts_of_rows
 from lowlevel_reduce.strategy.selection import request_of, select, why
 from lowlevel_reduce.strategy.whole import HEADER_BYTES, DeviceFacts
 
@@ -66,6 +66,24 @@ def test_axes_that_memory_has_as_one():
     assert beside((2,) * 4 + (600,), (4, 8, 20, 44, 400), 4) == [(4, 4), (2, 20), (2, 44)]
     without_room = beside((2,) * 5 + (600,), (4, 8, 20, 44, 92, 400), 5)
     assert without_room == [(2, 4), (2, 8), (2, 20), (2, 44), (2, 92)]
+
+
+def groups(shape, strides, tiles=1 << 20, **options):
+    return groups_of_tiles(problem_of(shape, strides, 2, **options), tiles)
+
+
+def test_from_how_many_groups_tiles_are_taken_in_turn():
+    assert groups((37, 22_289_495), (2, 74)) == 37
+    assert groups((37, 22_289_495), (2, 74), 36) == 1, "groups have a tile at least"
+    assert groups((37, 1 << 19), (2, 74)) == 1, "a cache holds the sectors of a group"
+    assert groups((37, (1 << 19) + 1), (2, 74)) == 37
+    assert groups((5, 1 << 20), (2, 10)) == 1, "elements of a group share sectors"
+    assert groups((5, 1 << 21), (2, 10)) == 5
+    assert groups((37, 22_289_495), (32, 1184)) == 1, "neighbours share none"
+    assert groups((22_289_495, 37), (74, 2)) == 1, "neighbours follow each other"
+    assert groups((4, 37, 1 << 20), (2 * 37 << 20, 2, 74)) == 4 * 37
+    assert groups((4, 37, 1 << 20), (2 * 37 << 20, 2, 74), axis=(1, 2)) == 4 * 37
+    assert groups((1 << 16, 1 << 20), (2, 2 << 16)) == 1, "more than half a word counts"
 
 
 def test_the_argument_has_the_axes_of_the_results_behind_those_of_memory():

@@ -9,7 +9,7 @@ from typing import Any
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.layout import SECTOR_BYTES, Problem
 from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Task, Tile
-from lowlevel_reduce.strategy.element_costs import is_light, time_by_elements, time_otherwise
+from lowlevel_reduce.strategy.element_costs import is_light, pairs_anywhere, time_by_elements, time_otherwise
 
 __all__ = [
     "ELEMENT_WARPS",
@@ -99,7 +99,7 @@ def _margin(of: Task, others: float) -> float:
     if of.problem.kind == "rows" and of.itemsize >= _WORD_BYTES:
         return _WORDS_MARGIN
     if not is_light(of):
-        return _MARGIN
+        return _ROWS_MARGIN if pairs_anywhere(of) else _MARGIN
     return _ROWS_MARGIN if of.problem.kind == "rows" else _LIGHT_MARGIN if others > 2 * _SMALL else _MARGIN
 
 

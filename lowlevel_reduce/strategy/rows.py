@@ -15,6 +15,7 @@ from lowlevel_reduce.strategy.base import (
     rows_of_a_warp,
     short_row_bits,
 )
+from lowlevel_reduce.strategy.element_costs import pairs_anywhere
 from lowlevel_reduce.strategy.elements import choose_elements, faster_elements, takes_elements
 from lowlevel_reduce.strategy.joined_columns import are_columns, choose_columns, suits, why_columns
 from lowlevel_reduce.strategy.row_bounds import RESIDENT_LIGHTEST, bounded
@@ -50,6 +51,10 @@ for rows of a few leaves, if accumulators are narrow: it has less code than that
 _FEW_WARPS, _FEW_WIDE_WARPS = 2, 8
 """Up to so many warps of a multiprocessor, those of short rows have half as many rows each: what a warp executes is
 what such launches wait for. The latter where accumulators are wide."""
+
+_PAIRS = 32
+"""So many times as many where elements are at any address and take exponentials: 20,000 x 151 of bfloat16 8.76 us instead
+of 9.55, 40,000 x 151 15.8 instead of 16.3."""
 
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
@@ -256,6 +261,7 @@ def _short_rows(of: Task) -> RowStrategy:
     levels = (max(1, -(-problem.length // of.vector)) - 1).bit_length()
     bits = short_row_bits(levels, two_arrays=of.two_arrays)
     few = (_FEW_WARPS if of.narrow else _FEW_WIDE_WARPS) * of.facts.multiprocessors
+    few *= _PAIRS if pairs_anywhere(of) else 1
     halved = not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits
     needed = -(-problem.rows // (1 << bits - halved))
     warps = _warps_of_a_block(needed, 1, of.facts)

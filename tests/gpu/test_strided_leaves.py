@@ -101,7 +101,7 @@ def test_one_row_of_few_strided_elements(stream):
 
 @pytest.mark.parametrize("op", ["sum", "logsumexp", "norm2"])
 def test_tiles_in_turn_from_groups_that_share_sectors(stream, cut, monkeypatch, op):
-    """Whichever order tiles are read in, each of them is read once; groups have as many, or one more, or a row has one."""
+    """Whichever order tiles are read in, each of them is read once; groups have as many, or one more."""
     monkeypatch.setattr(joined_columns, "_HELD_BYTES", 0)
     for neighbours, length in cut([(3, 9000), (5, 50_001), (7, 40_000), (2, 8193)], [(3, 9000)]):
         check(values("float32", (length, neighbours)).T, stream, None, op, strategy="batch", cluster=1)

@@ -84,11 +84,13 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     __shared__ ClusterSlots<Op, most_in_cluster> others;
     const RowCut cut(problem.count);
     const bool is_shared = cut.parts > 1;
+    __shared__ uint32 of_strided;  // the cluster's number, for the first thread, which is long to make
     cluster_enter(others, cut.blocks);
     if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
     const uint32 folding = is_shared ? uint32(problem.rows) * cut.parts : gridDim.x / cut.blocks;  // clusters that fold tiles
     const uint32 cluster = cluster_of_rows<Op, Rows>(problem, blockIdx.x, folding, cut), rank = rank_in_cluster(cut.blocks);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;  // warp_of_block would take too many registers
+    if (!Rows::are_contiguous && threadIdx.x == 0) of_strided = cluster;
     if (cluster >= folding) {
         launch_dependents();
         wait_for_prerequisites();
@@ -106,7 +108,7 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     value = cluster_fold(value, others, cut.blocks);
     if (rank_in_cluster(cut.blocks) != 0 || threadIdx.x != 0) return;
     // Makes the number anew: kept all along it would take a register that the elements need.
-    const uint32 number = cluster_of_rows<Op, Rows>(problem, block_anew(), folding, cut);
+    const uint32 number = Rows::are_contiguous ? cluster_in_batch<Op>(block_anew(), folding, cut) : of_strided;
     if (is_shared) grid_slots<Op>(problem.workspace)[number].publish(value);
     else store_result<Op>(problem, ShapedSource<Op>(problem, number).row, number, value);
 }

@@ -36,9 +36,6 @@ struct ShapedProblem : Problem {
         const uint32 first = uint32(permuted);
         return uint64(kept.offset_along(result_stride, row, first, first + uint32(permuted >> 32)));
     }
-
-    // Whether rows beside each other in memory have results that do not lie one step apart.
-    __device__ __forceinline__ bool places_differ() const { return uint32(permuted) != 0; }
     __device__ __forceinline__ uint64 columns() const { return rows * joined; }
 
     // Which part of its row a column is; parts have a leaf at least, so that 32 bits count them.

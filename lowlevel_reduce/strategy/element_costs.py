@@ -56,8 +56,8 @@ _VECTOR_ANYWHERE, _ROW_ANYWHERE, _WIDE_VECTOR, _STRIDED_ELEMENT = 0.6e-3, 0.8e-3
 wide accumulator, and for an element of those that lie apart."""
 
 _NARROW_VECTOR, _PAIR_VECTOR = 0.9e-3, 1.25e-3
-"""The same for a vector of light elements of short rows at any address, of as many as a row's threads have room for; and
-where accumulators are a maximum and a sum beside it, whose exponentials idle threads have as well."""
+"""The same for a vector of light elements of short rows at any address, of as many as a row's threads have room for;
+and where accumulators are a maximum and a sum beside it, whose exponentials idle threads have as well."""
 
 _LIGHT_FEW, _LONGER_ROWS, _LONGER_PAIRS = 32, 0.7, 1.0
 """What both start later by, of more elements than so many."""
@@ -187,7 +187,7 @@ def _are_several(of: Task) -> bool:
 
 
 def pairs_anywhere(of: Task) -> bool:
-    """Return whether rows at any address, of no more vectors than a warp has lanes, have a maximum and a sum beside it."""
+    """Return whether rows at any address, of no more vectors than a warp has lanes, have a maximum and a sum."""
     problem = of.problem
     return problem.kind == "rows" and not problem.aligned and problem.length <= _LIGHT_ROW and _has_pairs(of)
 

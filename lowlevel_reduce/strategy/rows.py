@@ -53,8 +53,8 @@ _FEW_WARPS, _FEW_WIDE_WARPS = 2, 8
 what such launches wait for. The latter where accumulators are wide."""
 
 _PAIRS = 32
-"""So many times as many where elements are at any address and take exponentials: 20,000 x 151 of bfloat16 8.76 us instead
-of 9.55, 40,000 x 151 15.8 instead of 16.3."""
+"""So many times as many where elements are at any address and take exponentials: 20,000 x 151 of bfloat16 8.76 us
+instead of 9.55, 40,000 x 151 15.8 instead of 16.3."""
 
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""

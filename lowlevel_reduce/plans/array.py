@@ -199,7 +199,7 @@ def fields_of(
         fields = (length, parts[0].length, problem.rows, count, *initial)
         return (*fields, *shape_values(parts[0], chosen.joined, chosen.run, chosen.folders))
     if chosen.name == "columns":
-        lying = in_memory(problem)
+        lying = in_memory(problem, types.element.itemsize)
         results = () if lying is problem else problem.kept
         return (*fields, *shape_values(lying, folders=chosen.folders, results=results))
     if chosen.name != "short_rows":

@@ -53,7 +53,7 @@ def beside(shape, strides, axis, seconds=None):
     found = layout.problem_of(
         shape, 4, axis=axis, strides_bytes=strides, second_strides_bytes=seconds, second_itemsize=4 if seconds else 0
     )
-    return [axis[:2] for axis in in_memory(found).kept]
+    return [axis[:2] for axis in in_memory(found, 4).kept]
 
 
 def test_axes_that_memory_has_as_one():
@@ -63,9 +63,17 @@ def test_axes_that_memory_has_as_one():
     assert beside(of, strides, 3, (268800 * 6, 230400, 2400, 4)) == [(7, 4), (96, 28), (32, 2688)], "nor do seconds"
     assert beside(of, (2692, 4, 28, 86144), 3) == [(672, 4), (32, 2692)]
     assert beside((7, 96, 600), (384, 4, 2688), 2) == [(672, 4)], "the results have them as one, too"
-    assert beside((2,) * 4 + (600,), (4, 8, 20, 44, 400), 4) == [(4, 4), (2, 20), (2, 44)]
-    without_room = beside((2,) * 5 + (600,), (4, 8, 20, 44, 92, 400), 5)
-    assert without_room == [(2, 4), (2, 8), (2, 20), (2, 44), (2, 92)]
+    assert beside((3,) + (2,) * 3 + (600,), (4, 12, 28, 60, 400), 4) == [(6, 4), (2, 28), (2, 60)]
+    without_room = beside((3,) + (2,) * 4 + (600,), (4, 12, 28, 60, 124, 800), 5)
+    assert without_room == [(3, 4), (2, 12), (2, 28), (2, 60), (2, 124)]
+
+
+def test_axes_that_are_left_as_the_results_have_them():
+    assert beside((7, 96, 64), (4, 28, 2688), 2) == [(672, 4)]
+    assert beside((7, 96, 63), (4, 28, 2688), 2) == [(7, 4), (96, 28)], "of short columns it is the results that count"
+    assert beside((31, 96, 64), (4, 124, 11904), 2) == [(2976, 4)]
+    assert beside((32, 96, 64), (4, 128, 12288), 2) == [(32, 4), (96, 128)], "a run has whole vectors"
+    assert beside((33, 96, 64), (4, 132, 12672), 2) == [(33, 4), (96, 132)], "or a line"
 
 
 def groups(shape, strides, tiles=1 << 20, **options):
@@ -88,7 +96,7 @@ def test_from_how_many_groups_tiles_are_taken_in_turn():
 
 def test_the_argument_has_the_axes_of_the_results_behind_those_of_memory():
     problem = layout.problem_of((7, 96, 600), 4, axis=2, strides_bytes=(4, 28, 2688))
-    values = shape_values(in_memory(problem), results=problem.kept)
+    values = shape_values(in_memory(problem, 4), results=problem.kept)
     assert values[4:6] == (1, 1)
     assert (values[6], values[8]) == (672, 4)
     assert [(values[11 + 5 * i], values[15 + 5 * i]) for i in (0, 1)] == [(7, 96), (96, 1)]

@@ -237,3 +237,24 @@ def test_it_is_preferred_where_it_was_faster(case, name):
 def test_operators_of_several_numbers_take_what_was_faster(op, dtype, shape, axis, wanted):
     """As measured: benchmarks/NOTES.md, "Moments of two bytes"."""
     assert select(request_of(op, shape=shape, dtype=dtype, axis=axis), HOPPER).strategy.name == wanted
+
+
+@pytest.mark.parametrize(
+    ("op", "rows", "length", "name", "halved"),
+    [
+        ("logsumexp", 5140, 151, "elements", False),
+        ("logsumexp", 12_000, 99, "elements", False),
+        ("logsumexp", 12_000, 151, "elements", False),
+        ("logsumexp", 20_000, 151, "short_rows", True),
+        ("logsumexp", 40_000, 151, "short_rows", True),
+        ("logsumexp", 80_000, 151, "short_rows", False),
+        ("sum", 5140, 151, "elements", False),
+        ("sum", 10_000, 151, "elements", False),
+        ("sum", 20_000, 151, "short_rows", False),
+        ("max", 20_000, 100, "elements", False),
+    ],
+)
+def test_rows_of_some_dozens_of_small_elements_at_odd_addresses(op, rows, length, name, halved):
+    """As measured on an H200: benchmarks/NOTES.md, "Transposed arrays"."""
+    found = select(request_of(op, shape=(rows, length), dtype="bfloat16", axis=1), HOPPER).strategy
+    assert (found.name, bool(found.halved)) == (name, halved)

@@ -333,7 +333,9 @@ def test_what_a_kernel_of_short_rows_is_told(length, second_itemsize, kept, valu
     *bits, whole, in_part, present, among, idle, results = values[:-3]
     words = bytes((*bits, in_part)), whole.to_bytes(4, "little") + bytes((present, among, idle, results))
     apart = values[-3:], values[-3:] if second_itemsize else (0, 0, 0)
-    assert found == (*(int.from_bytes(word, "little") for word in words), *apart[0], *apart[1])
+    second = problem.kept[0].second_stride * (kept[0] - 1)
+    reach = min(second, 0), max(second, 0) + second_itemsize + problem.reduced[0].second_stride * (length - 1)
+    assert found == (*(int.from_bytes(word, "little") for word in words), *apart[0], *apart[1], *reach)
     assert len(fields.signature("short_rows")) == len(fields.signature("shaped")) + len(found)
 
 

@@ -84,7 +84,8 @@ class Exported:
         stream : int, optional
             The consumer's stream, which is made to wait for this array's by an event. None or 1 is the legacy default
             stream of the device's primary context, 2 the calling thread's default stream there, -1 asks for no
-            ordering. If nobody has retained the primary context, default streams are those of the array's context.
+            ordering. If nobody has retained the primary context, default streams are those of the array's context. 0 is
+            ambiguous, and refused, as the array API standard asks.
         max_version, dl_device, copy : optional
             As the array API standard defines them. Copies and exports to other devices are refused.
 
@@ -93,7 +94,7 @@ class Exported:
         BufferError
             If a copy or another device is asked for, or DLPack has no such type.
         TypeError, ValueError
-            If what is asked for is not of its type, or the stream's number no handle.
+            If what is asked for is not of its type, or the stream's number 0 or no handle.
         UnsupportedError
             If the memory is not of NVIDIA's driver, but a simulated one's.
         """
@@ -103,6 +104,8 @@ class Exported:
             _check_asked(copy, dl_device, max_version, ordinal)
         if type(stream) is not int and stream is not None:
             stream = integer(stream, "the consumer's stream is an integer")
+        if stream == 0:
+            raise ValueError("the consumer's stream 0 is ambiguous: 1 is the legacy default stream, 2 the thread's own")
         pointer = self.pointer  # raises where there is no memory any more
         if stream != _NO_SYNCHRONIZATION:
             order_consumer(stream or 1, self.stream, is_primary=is_primary)

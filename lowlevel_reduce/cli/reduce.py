@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.cli.arrays import ZIP_PREFIX, from_archive, from_stdin, worded
 from lowlevel_reduce.cli.output import progress
 from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.parts.sources import source_of
 
 __all__ = ["load", "parse_axis", "reduce_on", "result_names"]
 
@@ -111,7 +113,8 @@ def reduce_on(
     with progress() as bar:
         task = bar.add_task("reducing")
         if whole:
-            results = lr.reduce(arrays[0], op, stream=stream, **options)
+            read = {name: _in_memory(value) for name, value in options.items()}
+            results = lr.reduce(_in_memory(arrays[0]), op, stream=stream, **read)
         else:
             results = lr.reduce_large(
                 pieces if len(pieces) > 1 else pieces[0],
@@ -125,6 +128,17 @@ def reduce_on(
             return (results.numpy(),)
         on_host: tuple[npt.NDArray[Any], ...] = type(results)(*(result.numpy() for result in results))  # named
         return on_host
+
+
+def _in_memory(value: Any) -> Any:
+    """Return what a mapped file has, read without its mapping: somebody may cut it short; other values as they are."""
+    if not isinstance(value, np.memmap):
+        return value
+    with closing(source_of(str(value.filename))) as source:
+        found = np.empty(source.shape, source.dtype)
+        if found.size:
+            source.read(found.reshape(-1), 0)
+    return found
 
 
 def result_names(op: str, values: tuple[npt.NDArray[Any], ...]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from lowlevel_reduce.plans.loading import compile_kernel, processors
 from lowlevel_reduce.prebuilding import capability_of
 from lowlevel_reduce.rowops.family import BUILT_IN, row_family
 from lowlevel_reduce.strategy.family import family
-from lowlevel_reduce.strategy.stubs import KernelSource
+from lowlevel_reduce.strategy.stubs import ANYWHERE, KernelSource
 from lowlevel_reduce.version import __version__
 
 __all__ = ["WheelReport", "build_wheel"]
@@ -170,13 +170,12 @@ def _write_pack(package: Path, architecture: str, members: Sequence[_Member], di
         return compile_kernel(member.source, architecture, into=noting), tuple(noting.names)
 
     results = [made(member) for member in members]
-    families: dict[Any, dict[Any, list[PackedEntry]]] = {}
+    families: dict[Any, dict[Any, list[tuple[str, PackedEntry]]]] = {}
     for member, (_, names) in zip(members, results, strict=True):
         alike = families.setdefault(_resemblance(member), {})
         entry = PackedEntry(names[-1], _entry(directory, names[-1]))
-        alike.setdefault((member.label, member.element), []).append(entry)
-    # By turns, so that what first calls need, whole arrays' kernels, comes first.
-    groups = [[each for turn in zip_longest(*alike.values()) for each in turn if each] for alike in families.values()]
+        alike.setdefault((member.label, member.element), []).append((member.source.entry, entry))
+    groups = [_in_turns(alike.values()) for alike in families.values()]
     path = package / f"{architecture}{SUFFIX}"
     spilled = [name for _, names in results for name in names[:-1]]
     path.write_bytes(packed(architecture, __version__, groups, spilled))
@@ -190,6 +189,15 @@ def _write_pack(package: Path, architecture: str, members: Sequence[_Member], di
     text = json.dumps(manifest, indent=None, separators=(",", ":")) + "\n"
     path.with_suffix(".json").write_text(text, encoding="utf-8")
     return path.stat().st_size
+
+
+def _in_turns(families: Iterable[Sequence[tuple[str, PackedEntry]]]) -> list[PackedEntry]:
+    """Return the entries of families by turns, so that what first calls need, whole arrays' kernels, comes first.
+
+    Twins, which few first calls need, come last: that of whole arrays is as large as the kernels for aligned ones.
+    """
+    turns = [each for turn in zip_longest(*families) for each in turn if each]
+    return [entry for _, entry in sorted(turns, key=lambda each: each[0].endswith(ANYWHERE))]
 
 
 def _resemblance(member: _Member) -> tuple[Any, str]:

@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from lowlevel_reduce.arguments import chosen_axes, integer
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.calls.options import key_options
@@ -22,7 +20,7 @@ from lowlevel_reduce.parts.cut import Cut, Place
 from lowlevel_reduce.parts.feed import Feed, Step
 from lowlevel_reduce.parts.fold import fold_plan
 from lowlevel_reduce.parts.local import pieces_of
-from lowlevel_reduce.parts.sources import Source, _Pieces, chunks_source, memory_source, source_of
+from lowlevel_reduce.parts.sources import Source, _Pieces, chunks_source, source_of
 from lowlevel_reduce.plans.array import plan
 
 if TYPE_CHECKING:
@@ -91,7 +89,10 @@ def reduce_large(
 
     It is read in pieces, through at most 80 MiB of page-locked memory, out of which the link copies what is read; the
     next call has it, and `lowlevel_reduce.empty_cache` frees it. Several threads read: contiguous arrays and files in C
-    order as they are, of others what NumPy gathers.
+    order as they are, of others what NumPy gathers. A file that is given by its path is read without a mapping: if
+    somebody cuts it short meanwhile, that is a ValueError. A `numpy.memmap` is the caller's mapping, whose file must
+    stay as long as it is: that is asked before each read of some MiB, but if it becomes shorter during one, the system
+    ends the process by SIGBUS, as it does wherever a mapping is read.
 
     Parameters
     ----------
@@ -113,14 +114,14 @@ def reduce_large(
     ------
     TypeError, ValueError, UnsupportedError, and errors from below
         As `lowlevel_reduce.reduce`; a ValueError also if `max_device_bytes` is too small for one leaf of each row that
-        lies beside others, or a file ends too early.
+        lies beside others, or a file ends too early, as one that was cut short since.
     OSError
         If a file cannot be read.
     """
     opened = source_of(x)
     try:
         source, problem = _arranged(
-            opened, x, axis, keepdims, op, initial, ddof,
+            opened, axis, keepdims, op, initial, ddof,
             accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
         )  # fmt: skip
         return _reduced(source, problem, here().stream_of(stream, None), max_device_bytes, progress)
@@ -166,7 +167,7 @@ def reduce_chunks(
     source = chunks_source(chunks, whole)
     check_length(whole, element_type(source.dtype))
     found, problem = _arranged(
-        source, None, None, False, op, initial, ddof,
+        source, None, False, op, initial, ddof,
         accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
     )  # fmt: skip
     result = _reduced(found, problem, here().stream_of(stream, None), max_device_bytes, progress)
@@ -176,7 +177,7 @@ def reduce_chunks(
 
 
 def _arranged(
-    source: Source, x: Any, axis: Any, keepdims: bool, op: Any, initial: Any, ddof: float, **asked: Any
+    source: Source, axis: Any, keepdims: bool, op: Any, initial: Any, ddof: float, **asked: Any
 ) -> tuple[Source, _Problem]:
     """Return an array seen as rows of one reduced axis, and what reduces it; it is read in another order if need be."""
     element, shape = element_type(source.dtype), source.shape
@@ -185,11 +186,7 @@ def _arranged(
     result = tuple(1 if each in axes else size for each, size in enumerate(shape) if keepdims or each not in axes)
     is_run = axes == list(range(axes[0], axes[-1] + 1)) if axes else True
     if not is_run or (kept and not source.is_contiguous):
-        array = np.load(x, mmap_mode="r") if not isinstance(x, np.ndarray) and not isinstance(x, (list, tuple)) else x
-        if not isinstance(array, np.ndarray):
-            raise ValueError("several arrays that are one are reduced over neighbouring axes, and in C order")
-        moved = array.transpose(kept + axes)
-        source = memory_source(moved)
+        source = source.transposed((*kept, *axes))
         sizes = (math.prod(shape[each] for each in kept), math.prod(shape[each] for each in axes), 1)
     else:
         first, end = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))

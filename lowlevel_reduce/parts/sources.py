@@ -16,8 +16,9 @@ import numpy as np
 
 from lowlevel_reduce.arguments import not_masked, shown
 from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.parts.files import ArrayFile, Box, mapping_of
 
-__all__ = ["Source", "chunks_source", "memory_source", "source_of"]
+__all__ = ["Source", "chunks_source", "source_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -46,6 +47,13 @@ class Source(ABC):
     def read(self, out: Array, start: int) -> None:
         """Fill an array of one axis with the elements from number `start` on."""
 
+    def transposed(self, axes: tuple[int, ...]) -> Source:
+        """Return the same elements with the axes in another order, which is closed with this one.
+
+        Raises ValueError if there is no such order.
+        """
+        raise ValueError("several arrays that are one are reduced over neighbouring axes, and in C order")
+
     def in_order(self) -> None:  # noqa: B027 - only files have somebody to tell
         """Say that parts will be read in about the order in which they lie."""
 
@@ -54,32 +62,26 @@ class Source(ABC):
 
 
 class _Memory(Source):
-    """A contiguous array in memory, or mapped into it."""
+    """An array in memory, or mapped into it: contiguous, or of any strides, and then NumPy gathers its elements."""
 
     def __init__(self, array: Array) -> None:
-        self.shape, self.dtype = array.shape, array.dtype
-        self._flat = array.reshape(-1)
+        self.shape, self.dtype, self.is_contiguous = array.shape, array.dtype, array.flags.c_contiguous
+        self._array, self._mapping = array, mapping_of(array)
+        self._elements = array.reshape(-1) if self.is_contiguous else array
 
     def read(self, out: Array, start: int) -> None:
-        np.copyto(out, self._flat[start : start + len(out)])
+        if self._mapping is not None:
+            self._mapping.check()
+        _gather(out, self._elements, start)
+
+    def transposed(self, axes: tuple[int, ...]) -> Source:
+        return _Memory(self._array.transpose(axes))
 
 
-class _Strided(Source):
-    """An array in memory, or mapped into it, of any strides: NumPy gathers its elements."""
-
-    is_contiguous = False
-
-    def __init__(self, array: Array) -> None:
-        self.shape, self.dtype, self._array = array.shape, array.dtype, array
-
-    def read(self, out: Array, start: int) -> None:
-        _gather(out, self._array, start)
-
-
-def _gather(out: Array, array: Array, start: int) -> None:
+def _gather(out: Array, array: Array | Box, start: int) -> None:
     """Fill `out` with the elements of an array of one axis or more, from number `start` in C order on."""
     if array.ndim == 1:
-        np.copyto(out, array[start : start + len(out)])
+        _copy(out, array[start : start + len(out)])
         return
     inner = math.prod(array.shape[1:])
     number, begin = divmod(start, inner)
@@ -91,43 +93,48 @@ def _gather(out: Array, array: Array, start: int) -> None:
     whole = (len(out) - done) // inner
     if whole:
         place = out[done : done + whole * inner].reshape(whole, *array.shape[1:])
-        np.copyto(place, array[number : number + whole])
+        _copy(place, array[number : number + whole])
         number, done = number + whole, done + whole * inner
     if done < len(out):
         _gather(out[done:], array[number], 0)
 
 
-class _File(Source):
-    """A ``.npy`` file in C order, read without a mapping, whose page faults, one a 4 KiB, take longer."""
+def _copy(out: Array, part: Array | Box) -> None:
+    if isinstance(part, Box):
+        part.copy_to(out)
+    else:
+        np.copyto(out, part)
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], begin: int) -> None:
-        self.shape, self.dtype = shape, dtype
-        self._path, self._begin = path, begin
-        self._file: int | None = os.open(path, os.O_RDONLY)
+
+class _File(Source):
+    """A ``.npy`` file, read without a mapping; one that is not in C order in runs, whose elements NumPy gathers."""
+
+    def __init__(self, file: ArrayFile, elements: Box, dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype, self.is_contiguous = elements.shape, dtype, elements.is_contiguous
+        self._file, self._whole = file, elements
+        self._elements = elements.flat() if self.is_contiguous else elements
 
     def read(self, out: Array, start: int) -> None:
-        if self._file is None:
-            raise ValueError(f"{self._path} is closed")
-        into, place = out.view(np.uint8).data, self._begin + start * self.dtype.itemsize
-        done = 0
-        while done < len(into):
-            count = os.preadv(self._file, [into[done:]], place + done)
-            if count == 0:
-                raise ValueError(
-                    f"{self._path} ends after {place + done} bytes, before its array of shape {self.shape}"
-                )
-            done += count
+        inner = math.prod(self._elements.shape[1:])
+        if self.is_contiguous or inner > len(out):
+            _gather(out, self._elements, start)
+            return
+        # Whole rows at once: the parts of the first and the last would each be read by themselves, with all that lies
+        # between their elements.
+        first, begin = divmod(start, inner)
+        rows = np.empty((-(-(start + len(out)) // inner) - first) * inner, self.dtype)
+        _gather(rows, self._elements, first * inner)
+        np.copyto(out, rows[begin : begin + len(out)])
+
+    def transposed(self, axes: tuple[int, ...]) -> Source:
+        return _File(self._file, self._whole.transposed(axes), self.dtype)
 
     def in_order(self) -> None:
-        # Threads that read shares in turn do not look sequential to the system, which then reads little ahead: a file
-        # that was not in memory took 2 to 8 times as long.
-        if self._file is not None and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        if self.is_contiguous:
+            self._file.in_order()
 
     def close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-        self._file = None
+        self._file.close()
 
 
 class _Joined(Source):
@@ -214,7 +221,7 @@ def source_of(x: Any) -> Source:
     if isinstance(x, (np.ndarray, np.generic)):
         array = np.asarray(not_masked(x))
         element_type(array.dtype)
-        return memory_source(array)
+        return _Memory(array)
     if isinstance(x, (list, tuple)) and x and all(isinstance(each, (str, os.PathLike, np.ndarray)) for each in x):
         with ExitStack() as opened:  # what is open when a later one is refused is closed
             sources = [opened.enter_context(closing(source_of(each))) for each in x]
@@ -222,11 +229,6 @@ def source_of(x: Any) -> Source:
             opened.pop_all()
         return joined
     raise TypeError(f"what is reduced in chunks is an array of NumPy's, a .npy file or several; not {type(x).__name__}")
-
-
-def memory_source(array: Array) -> Source:
-    """Return where the elements of an array in memory come from, whatever its strides."""
-    return _Memory(array) if array.flags.c_contiguous else _Strided(array)
 
 
 def chunks_source(chunks: Iterable[Any], length: int) -> Source:
@@ -261,6 +263,7 @@ def _file_source(path: Path) -> Source:
     if not isinstance(mapped, np.ndarray):
         raise TypeError(f"{path} is no .npy file, as numpy.save writes it")
     element_type(mapped.dtype)
-    if isinstance(mapped, np.memmap) and mapped.flags.c_contiguous and hasattr(os, "preadv"):
-        return _File(path, mapped.shape, mapped.dtype, mapped.offset)
-    return source_of(np.asarray(mapped))
+    if not isinstance(mapped, np.memmap):  # NumPy maps no file without elements
+        return _Memory(mapped)
+    file = ArrayFile(path, mapped.shape)
+    return _File(file, Box(file, mapped.offset, mapped.shape, mapped.strides, mapped.dtype), mapped.dtype)

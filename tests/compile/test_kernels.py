@@ -287,10 +287,10 @@ def test_sums_of_every_type_and_accumulator(mapping, case, architecture, few):
 def test_compensated_sums_of_rows(case, architecture):
     programs = row_programs(case, (10_000, 4096), 1, architecture)
     if (str(case), architecture) == ("sum-bfloat16-compensated", "sm_90"):
-        # The kernel for any address, one where there were two, spills two words there: "Less to compile" in NOTES.md.
+        # The kernel for any address, one where there were two, spills eight words there: "Less to compile" in NOTES.md.
         programs, (anywhere,) = programs[:-1], programs[-1:]
         (cubin,) = compiled([(anywhere, architecture)])
-        assert cubin.kernels[cubin.program.name].spill_store_bytes <= 8
+        assert cubin.kernels[cubin.program.name].spill_store_bytes <= 32
     check([(program, architecture) for program in programs])
 
 

@@ -185,7 +185,8 @@ def test_a_context_that_is_let_go_of_is_not_kept_by_a_read(only_simulated, devic
     assert float(array) == X[0]
     del share, stream, array
     gc.collect()
-    assert simulator.selected().leaks() == before
+    now = simulator.selected().leaks()  # what an earlier test's reads had kept may be gone as well
+    assert all(now[kind] <= before.get(kind, 0) for kind in now), (now, before)
 
 
 def test_a_context_is_read_from_again_after_one_of_its_objects_was_closed(only_simulated, device, primary):

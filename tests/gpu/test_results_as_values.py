@@ -258,6 +258,8 @@ def test_a_consumers_stream_that_is_none_is_refused(where, monkeypatch):
         for handle in (-2, 1 << 64, -(1 << 63)):  # a driver would be given another address, or crash
             with pytest.raises(ValueError, match="the handle of a stream has 64 bits and is not negative"):
                 result.__dlpack__(stream=handle)
+        with pytest.raises(ValueError, match="stream 0 is ambiguous: 1 is the legacy default stream"):
+            result.__dlpack__(stream=0)
         for other in (True, 1.0, "1", stream):
             with pytest.raises(TypeError, match="the consumer's stream is an integer"):
                 result.__dlpack__(stream=other)

@@ -89,6 +89,24 @@ def test_every_option_reaches_the_reduction(tmp_path, answered):
     assert answered[2][2] == {}, "what was not asked for is not passed"
 
 
+def test_files_of_whole_arrays_are_read_without_their_mapping(tmp_path, answered, monkeypatch):
+    """Somebody may cut them short, and a mapping would then end the process."""
+    np.save(tmp_path / "x.npy", np.asfortranarray(VALUES))
+    np.save(tmp_path / "mask.npy", VALUES > 1)
+    reduce, mapped = command.lr.reduce, []
+
+    def watched(x, op, **options):
+        mapped.extend(isinstance(each, np.memmap) for each in (x, options["where"]))
+        return reduce(x, op, **options)
+
+    monkeypatch.setattr(command.lr, "reduce", watched)
+    done = run("reduce", tmp_path / "x.npy", "--where", tmp_path / "mask.npy", "--device", "simulator")
+    assert done.exit_code == 0, done.output
+    assert mapped == [False, False]
+    np.testing.assert_array_equal(answered[0][0], VALUES)
+    np.testing.assert_array_equal(answered[0][2]["where"], VALUES > 1)
+
+
 @pytest.mark.parametrize("pieces", ["several files", "a limit"])
 @pytest.mark.parametrize("option", ["where", "second", "strategy"])
 def test_what_needs_the_whole_array_is_not_dropped_for_pieces(tmp_path, answered, option, pieces):

@@ -61,6 +61,7 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr bool packed = false;
     static constexpr bool has_absent = false;
     static constexpr bool repeats_first = false;
+    static constexpr bool has_absent_pair = false;
     static constexpr bool folds_whole_vectors = false;
     static constexpr bool folds_with_row = false;
     static constexpr bool folds_leaves = false;

@@ -7,7 +7,6 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
     using T = typename Op::Input;
     using RowSource = ShapedSource<Op>;
     static constexpr int count = 1 << Bits;
-    static constexpr bool joins = Rows::are_contiguous && joins_seconds<Op> && is_same<typename Op::Pivot, Unused>;
 
     const LaneVectors<Bits, false>& held;
     uint32 length;
@@ -37,91 +36,41 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
         return present ? min(int32(length - index) * int32(sizeof(T)), int32(vector_bytes)) : 0;
     }
 
-    // Whether `inside` holds of the beginnings of the lowest and of the highest row, whose order may be any, in each lane.
-    template <class Inside> __device__ __forceinline__ bool all_rows(const char* const (&rows)[count], Inside inside) const
+    // Whether all 16-byte blocks that the warp's rows touch lie inside the array. Rows may lie in any order: the
+    // lowest and the highest of each lane's are checked.
+    __device__ __forceinline__ bool all_inside() const
     {
-        const char *lowest = rows[0], *highest = rows[0];
+        const char *lowest = at[0], *highest = at[0];
 #pragma unroll
         for (int k = 1; k < count; ++k) {
-            const char* row = held.has_row(k) ? rows[k] : rows[0];
+            const char* row = held.has_row(k) ? at[k] : at[0];
             lowest = row < lowest ? row : lowest;
             highest = row > highest ? row : highest;
         }
-        return __all_sync(0xffffffffu, !held.has_row(0) || inside(lowest, highest));
+        const bool inside = Rows::template all_inside<T>(held.problem, lowest, highest + length * sizeof(T));
+        return __all_sync(0xffffffffu, !held.has_row(0) || inside);
     }
 
-    // Whether all 16-byte blocks that the warp's rows touch lie inside the array.
-    __device__ __forceinline__ bool all_inside() const
-    {
-        return all_rows(at, [&](const char* lowest, const char* highest) {
-            return Rows::template all_inside<T>(held.problem, lowest, highest + length * sizeof(T));
-        });
-    }
-
-    // The same of the second array, whose rows are contiguous too: what goes with a vector can be joined as vectors are.
-    __device__ __forceinline__ bool are_joined() const
-    {
-        using Second = typename Op::Second;
-        const ShortRowsProblem& p = held.problem;
-        if (!joins || p.reduced.second_stride[0] != sizeof(Second)) return false;
-        return all_rows(second_at, [&](const char* lowest, const char* highest) {
-            return lowest - vector_bytes >= p.second + p.second_low &&
-                highest + (length * sizeof(Second) + vector_bytes) <= p.second + p.second_high;
-        });
-    }
-
-    // Folds them, all in flight at once: `fetch` loads a vector, of which so many bytes exist, and `fold` folds it. Operators that
-    // join the second array's have half of both in flight, for all would take more registers; if not `joined`, what goes with a
-    // vector is loaded by itself.
+    // Folds them, all in flight at once: `fetch` loads a vector, of which so many bytes exist, and `fold` folds it.
     template <class Fetch, class Fold>
     __device__ __forceinline__ void
-    fold(typename Op::Accumulator* a, typename Op::Pivot* pivots, typename Op::Pivot last, bool joined, Fetch fetch, Fold fold) const
+    fold(typename Op::Accumulator* a, typename Op::Pivot* pivots, typename Op::Pivot last, Fetch fetch, Fold fold) const
     {
-        constexpr int at_once = joins ? count / 2 : count;
         uint4 v[count];
-        Seconds<Op> y[count];
-        const auto load = [&](int first) {
 #pragma unroll
-            for (int k = first; k < first + at_once; ++k) {
-                const uint32 i = index(held.step(k));
-                v[k] = fetch(source(k, {}), i, bytes(held.has(k) != 0, i));
-            }
-            if constexpr (joins) {
-                if (!joined) return;
-#pragma unroll
-                for (int k = first; k < first + at_once; ++k) {
-                    const uint32 i = index(held.step(k));
-                    y[k] = join_seconds<Op>(second_at[k] + i * sizeof(T), bytes(held.has(k) != 0, i));
-                }
-            }
-        };
-        load(0);
+        for (int k = 0; k < count; ++k) {
+            const uint32 i = index(held.step(k));
+            v[k] = fetch(source(k, {}), i, bytes(held.has(k) != 0, i));
+        }
         find_pivots<Op, Bits>(pivots, v, held, last);
 #pragma unroll
         for (int k = 0; k < count; ++k) {
-            if (k > 0 && k % at_once == 0) {
-                __syncwarp();  // orders nothing: it keeps the compiler from loading the second half before the first is folded
-                load(k);
-            }
             const uint32 i = index(held.step(k));
             const int32 present = bytes(held.has(k) != 0, i);
             a[k] = Op::identity();
             // Rows of 65 to 96 vectors, say, have nothing in the last of four steps, in any lane.
-            if (sizeof(typename Op::Input) < 4 && !__any_sync(0xffffffffu, present > 0)) continue;
-            const RowSource its = source(k, pivots[k]);
-            if constexpr (joins) {
-                if (!joined) y[k] = seconds_of<Op>(its, i, present);
-                a[k] = fold_vector_part<Op>(its, v[k], y[k], i, present);
-            } else {
-                a[k] = fold(its, v[k], i, present);
-            }
+            if (sizeof(typename Op::Input) >= 4 || __any_sync(0xffffffffu, present > 0)) a[k] = fold(source(k, pivots[k]), v[k], i, present);
         }
-    }
-
-    static __device__ __forceinline__ typename Op::Accumulator
-    fold_inside(const RowSource& source, uint4 raw, uint64 index, int32 bytes)
-    {
-        return fold_vector_part<Op>(source, raw, index, bytes);
     }
 
     // The same one after the other, in compact code: for the few rows at the array's edges, and where a second array's elements
@@ -153,9 +102,9 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
     fold_fastest(typename Op::Accumulator* a, typename Op::Pivot* pivots, typename Op::Pivot last, bool placed, bool by_element)
     {
         if (placed && by_element)
-            fold(a, pivots, last, false, Rows::template fetch_elements<RowSource>, fold_filled<Op, RowSource>);
+            fold(a, pivots, last, Rows::template fetch_elements<RowSource>, fold_filled<Op, RowSource>);
         else if (Rows::template has_inside<T> && placed && all_inside())
-            fold(a, pivots, last, are_joined(), Rows::template fetch_inside<RowSource>, fold_inside);
+            fold(a, pivots, last, Rows::template fetch_inside<RowSource>, fold_vector_part<Op, RowSource>);
         else fold_anyhow(a, pivots);
     }
 };

@@ -76,21 +76,6 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
     }
 }
 
-// Whether short rows have registers to join such vectors too: of two bytes each. Where the elements of both have one, and beside
-// masks of such, it would cost a block of a multiprocessor.
-template <class Op>
-constexpr bool joins_seconds = is_same<typename Op::Second, typename Op::Input> && sizeof(typename Op::Input) == 2;
-
-// The elements at `address` that go with a vector of which `bytes` bytes exist, where they are contiguous: joined from the one or
-// two 16-byte blocks that they lie in, which lie inside the second array. Those beside absent elements have no meaning.
-template <class Op> __device__ __forceinline__ Seconds<Op> join_seconds(const char* address, int32 bytes)
-{
-    union { uint4 raw; Seconds<Op> seconds; } u;
-    static_assert(joins_seconds<Op>, "as many bytes as the vector has");
-    u.raw = load_inside(address, bytes);
-    return u.seconds;
-}
-
 // The elements that go with a vector which is present as a whole or absent; if absent they are not read and have no meaning.
 template <class Op, bool ThroughL1 = false, class S>
 __device__ __forceinline__ Seconds<Op> seconds_if(bool present, const S& source, uint64 index)

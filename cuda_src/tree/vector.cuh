@@ -85,15 +85,6 @@ __device__ __forceinline__ typename Op::Accumulator fold_vector(const S& source,
     return fold_vector<Op>(source, raw, seconds_of<Op>(source, index), index);
 }
 
-// The same of the elements that exist in the first `bytes` bytes of a vector, and the second array's beside them.
-template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator
-fold_vector_part(const S& source, uint4 raw, const Seconds<Op>& seconds, uint64 index, int32 bytes)
-{
-    const VectorOf<typename Op::Input> u = {raw};
-    return fold_elements<Op, 0, Seconds<Op>::V, false>(source, u.elements, seconds.elements, index, bytes);
-}
-
 // The same for a vector of which only the first `bytes` bytes exist (all if 16 or more, none if 0 or less). Where an element
 // that changes nothing can stand for each absent one, that takes a select of its words and no branch.
 template <class Op, class S>
@@ -123,7 +114,8 @@ fold_vector_part(const S& source, uint4 raw, uint64 index, int32 bytes)
         for (uint32 i = 1; i < V; ++i) u.elements[i] = u.elements[0];
         return select(bytes > 0, fold_vector<Op>(source, join_bytes(raw, u.raw, bytes), index), Op::identity());
     } else {
-        return fold_vector_part<Op>(source, raw, seconds_of<Op>(source, index, bytes), index, bytes);
+        const auto seconds = seconds_of<Op>(source, index, bytes);
+        return fold_elements<Op, 0, V, false>(source, u.elements, seconds.elements, index, bytes);
     }
 }
 

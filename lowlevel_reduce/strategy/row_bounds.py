@@ -39,9 +39,6 @@ def bounds_of_rows(
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return WARPS, RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
     by_words = chosen.contiguous and itemsize > 2
-    joins = chosen.name == "short_rows" and chosen.contiguous and two_arrays and itemsize == 2
-    if joins and accumulator_bytes <= 4 and not newer:
-        return WARPS, _RESIDENT_LIGHT  # 80 registers, as before vectors of both arrays were joined, instead of 104
     if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
         return WARPS, RESIDENT_HEAVY
     return WARPS, RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT

@@ -78,9 +78,10 @@ store_rows(typename Op::Accumulator* a, typename Op::Pivot* pivots, const LaneVe
     const auto& problem = held.problem;
     uint32 among = problem.among, idle = problem.idle, count = problem.results;
     if constexpr (!Aligned) {
-        among = (1u << min(uint32(problem.lane_bits), Bits - held.step_bits)) - 1;
+        const uint32 bits = min(uint32(problem.held_bits), uint32(Bits));
+        among = (1u << min(uint32(problem.lane_bits), bits - held.step_bits)) - 1;
         idle = ((1u << problem.lane_bits) - 1) & ~among;
-        count = (1u << min(uint32(problem.held_bits), uint32(Bits))) >> min(uint32(problem.levels), uint32(Bits));
+        count = (1u << bits) >> min(uint32(problem.levels), uint32(Bits));
     }
     if (held.lane & idle) return;
     constexpr int unrolled = Op::results == 1 && sizeof(typename Op::Accumulator) <= 8 ? Most : 1;  // else too much code

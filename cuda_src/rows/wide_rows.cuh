@@ -5,45 +5,44 @@
 
 // Whether an operator's rows may go this way.
 template <class Op, class Rows> constexpr bool may_be_wide =
-    Rows::where == Begin::anywhere && Rows::are_contiguous && sizeof(typename Op::Input) <= 2 &&
-    sizeof(typename Op::Accumulator) <= 8 && is_same<typename Op::Pivot, Unused> &&
-    (!has_second<Op> || (Op::has_absent_pair && sizeof(typename Op::Input) == 2));
+    Rows::where == Begin::anywhere && Rows::are_contiguous && sizeof(typename Op::Input) <= 2 && Op::results == 1 &&
+    (sizeof(typename Op::Accumulator) <= 4 || is_integer<typename Op::Accumulator>) &&
+    (has_second<Op> ? Op::has_absent_pair : Op::packed || fills_absent<Op>);
 
-// The vectors that begin `shift` bytes after the blocks `low`, which the blocks `high` follow. Of all alike, so that a branch
-// chooses whole words, instead of selects for each.
-template <uint32 N> __device__ __forceinline__ void join_alike(uint4 (&low)[N], const uint4 (&high)[N], uint32 shift)
-{
-    const uint32 bits = shift % 4 * 8;
-    const auto join = [&](uint4& to, uint32 a, uint32 b, uint32 c, uint32 d, uint32 e) {
-        to = make_uint4(__funnelshift_r(a, b, bits), __funnelshift_r(b, c, bits), __funnelshift_r(c, d, bits),
-                        __funnelshift_r(d, e, bits));
-    };
+// A lane's vectors of a row, a step apart, so that all begin alike between 16-byte blocks: as those and the ones behind them.
+template <uint32 N> struct VectorsAlike {
+    uint4 low[N], high[N];
+    uint32 shift;
+
+    // `left` bytes of the row begin where the first vector does. What lies past them is not loaded and has no meaning.
+    __device__ __forceinline__ void load(const char* first, int32 left)
+    {
+        shift = uint32(reinterpret_cast<uint64>(first)) % vector_bytes;
+        uint64 place = reinterpret_cast<uint64>(first) - shift;
+        asm volatile("" : "+l"(place));  // else the compiler makes an address for each load
+        const auto* block = reinterpret_cast<const uint4*>(place);
+        const int32 left_of_next = shift == 0 ? 0 : left + int32(shift) - int32(vector_bytes);
 #pragma unroll
-    for (uint32 t = 0; t < N; ++t) {
+        for (uint32 t = 0; t < N; ++t) {
+            low[t] = load_cached_where(left > int32(t * lanes * vector_bytes), block + t * lanes);
+            high[t] = load_cached_where(left_of_next > int32(t * lanes * vector_bytes), block + t * lanes + 1);
+        }
+    }
+    // Vector t. The warp's are alike, so that a branch chooses whole words, and no select for each.
+    __device__ __forceinline__ uint4 joined(uint32 t) const
+    {
         const uint4 v = low[t], w = high[t];
-        if (shift < 4) join(low[t], v.x, v.y, v.z, v.w, w.x);
-        else if (shift < 8) join(low[t], v.y, v.z, v.w, w.x, w.y);
-        else if (shift < 12) join(low[t], v.z, v.w, w.x, w.y, w.z);
-        else join(low[t], v.w, w.x, w.y, w.z, w.w);
+        const uint32 bits = shift % 4 * 8;
+        const auto join = [&](uint32 a, uint32 b, uint32 c, uint32 d, uint32 e) {
+            return make_uint4(__funnelshift_r(a, b, bits), __funnelshift_r(b, c, bits), __funnelshift_r(c, d, bits),
+                              __funnelshift_r(d, e, bits));
+        };
+        if (shift < 4) return join(v.x, v.y, v.z, v.w, w.x);
+        if (shift < 8) return join(v.y, v.z, v.w, w.x, w.y);
+        if (shift < 12) return join(v.z, v.w, w.x, w.y, w.z);
+        return join(v.w, w.x, w.y, w.z, w.w);
     }
-}
-
-// N of the lane's vectors of an array's row, a step apart. `left` bytes of the row begin where the first of them does.
-template <uint32 N> __device__ __forceinline__ void load_alike(uint4 (&v)[N], const char* first, int32 left)
-{
-    const uint32 shift = uint32(reinterpret_cast<uint64>(first)) % vector_bytes;
-    uint64 place = reinterpret_cast<uint64>(first) - shift;
-    asm volatile("" : "+l"(place));  // else the compiler makes an address for each load
-    const auto* block = reinterpret_cast<const uint4*>(place);
-    const int32 left_of_next = shift == 0 ? 0 : left + int32(shift) - int32(vector_bytes);
-    uint4 next[N];
-#pragma unroll
-    for (uint32 t = 0; t < N; ++t) {
-        v[t] = load_cached_where(left > int32(t * lanes * vector_bytes), block + t * lanes);
-        next[t] = load_cached_where(left_of_next > int32(t * lanes * vector_bytes), block + t * lanes + 1);
-    }
-    join_alike(v, next, shift);
-}
+};
 
 // The fold of a vector, and of what goes with it, of which so many bytes exist; `whole`: all, in every lane.
 template <class Op, class S>
@@ -60,10 +59,8 @@ fold_wide(const S& source, uint4 x, uint4 y, uint64 index, int32 bytes, bool who
         return fold_vector<Op>(source, x, u.seconds, index);
     } else if constexpr (Op::packed) {
         return Op::fold_packed(whole ? x : keep_bytes(x, bytes));
-    } else if constexpr (fills_absent<Op>) {
-        return fold_vector<Op>(source, whole ? x : join_bytes(x, absent_elements<Op>(), bytes), index);
     } else {
-        return fold_vector_part<Op>(source, x, index, bytes);
+        return fold_vector<Op>(source, whole ? x : join_bytes(x, absent_elements<Op>(), bytes), index);
     }
 }
 
@@ -72,25 +69,27 @@ template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_wide(const S& source, const char* second, uint32 bytes, uint32 step_bits, uint32 lane)
 {
-    constexpr uint32 at_once = 2, step_bytes = lanes * vector_bytes;
+    constexpr uint32 at_once = has_second<Op> ? 2 : 4, step_bytes = lanes * vector_bytes;
     LaneCounter<Op, log2_of(steps / at_once)> counter;
     counter.clear();
     typename Op::Accumulator value = Op::identity();
 #pragma unroll 1
     for (uint32 step = 0; step < 1u << step_bits; step += at_once) {
         typename Op::Accumulator a[at_once];
-        const uint32 before = step * step_bytes, mine = before + lane * vector_bytes;
-        const int32 left = int32(bytes) - int32(mine);
-        uint4 x[at_once], y[at_once] = {};
-        load_alike(x, source.begin + mine, left);
-        if constexpr (has_second<Op>) load_alike(y, second + mine, left);
+        const uint32 mine = step * step_bytes + lane * vector_bytes;
+        const int32 rest = int32(bytes - step * step_bytes), left = rest - int32(lane * vector_bytes);
+        VectorsAlike<at_once> x, y;
+        x.load(source.begin + mine, left);
+        if constexpr (has_second<Op>) y.load(second + mine, left);
 #pragma unroll
         for (uint32 t = 0; t < at_once; ++t) {
-            const uint32 past = t * step_bytes;
+            constexpr int32 size = step_bytes;
+            const int32 past = t * step_bytes;
             a[t] = Op::identity();
-            if (before + past < bytes)
-                a[t] = fold_wide<Op>(source, x[t], y[t], (mine + past) / sizeof(typename Op::Input), left - int32(past),
-                                     before + past + step_bytes <= bytes);
+            if (rest <= past) continue;
+            uint4 beside = {};
+            if constexpr (has_second<Op>) beside = y.joined(t);
+            a[t] = fold_wide<Op>(source, x.joined(t), beside, (mine + past) / sizeof(typename Op::Input), left - past, rest >= past + size);
         }
         value = counter.push(fold_array<Op, at_once>(a), step / at_once);
     }

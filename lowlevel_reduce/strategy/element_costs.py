@@ -62,9 +62,9 @@ _VECTOR_OF_TWO = 6e-3
 """The same for a vector of one- or two-byte elements at any address that go with a second array's: those are loaded one
 after the other."""
 
-_JOINED_VECTOR_OF_TWO, _JOINED_BYTES = 4.8e-3, 2
-"""The same where the second array's vectors are joined as the first's are: of elements of so many bytes that follow
-each other in both. Predicted, not measured: by the instructions of a vector, some 175 instead of 220."""
+_JOINED_VECTOR_OF_TWO, _JOINED_BYTES = 1.4e-3, 2
+"""The same for rows of more vectors than a warp has lanes, of elements of so many bytes that follow each other in both arrays:
+both arrays' vectors are joined (cuda_src/rows/wide_rows.cuh). dot of bfloat16 55,971 x 1,045 takes 82.8 us."""
 
 _COLUMNS, _OF_SEVERAL_AXES, _OF_SEVERAL_RUNS, _OF_TWO = 1.6, 1.8, 0.3, 0.3
 """The start of columns, and more where several axes are reduced, where several are not, and for columns of two arrays
@@ -154,7 +154,7 @@ def time_otherwise(of: Task) -> float:
     if problem.kind == "rows":
         each = _WIDE_VECTOR * vectors if _is_wide(of) else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
         if of.two_arrays and of.itemsize <= 2:
-            each = (_JOINED_VECTOR_OF_TWO if _are_joined(of) else _VECTOR_OF_TWO) * vectors
+            each = (_JOINED_VECTOR_OF_TWO if _are_joined(of, vectors) else _VECTOR_OF_TWO) * vectors
         each = max(each, _NARROW_VECTOR * power_of_two(vectors)) if is_light(of) else each
         least = _WIDE_STEP * -(-vectors // LANES) if _are_several(of) else 0.0
         return _ROWS_ANYWHERE + more + max(_reading(of, 1.0), rows * each, least)
@@ -164,9 +164,9 @@ def time_otherwise(of: Task) -> float:
     return _STRIDED_ROWS + max(_reading(of, 1.0), rows * each)
 
 
-def _are_joined(of: Task) -> bool:
+def _are_joined(of: Task, vectors: int) -> bool:
     seconds = [axis.second_stride for axis in of.problem.reduced]
-    return of.itemsize == _JOINED_BYTES and seconds == [of.itemsize]
+    return vectors > LANES and of.itemsize == _JOINED_BYTES and seconds == [of.itemsize]
 
 
 def _is_wide(of: Task) -> bool:

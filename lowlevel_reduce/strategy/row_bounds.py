@@ -39,6 +39,8 @@ def bounds_of_rows(
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return WARPS, RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
     by_words = chosen.contiguous and itemsize > 2
+    if chosen.name == "short_rows" and chosen.contiguous and not (heavy or two_arrays or by_words) and accumulator_bytes <= 8:
+        return WARPS, RESIDENT_LIGHTEST  # which they had unasked before rows of many vectors had code of their own
     if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
         return WARPS, RESIDENT_HEAVY
     return WARPS, RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.strategy.base import (
     ROW_STRATEGIES,
@@ -50,6 +50,12 @@ for rows of a few leaves, if accumulators are narrow: it has less code than that
 _FEW_WARPS, _FEW_WIDE_WARPS = 2, 8
 """Up to so many warps of a multiprocessor, those of short rows have half as many rows each: what a warp executes is
 what such launches wait for. The latter where accumulators are wide."""
+
+_FEW_IN_TURN = 32
+"""Up to so many warps of a multiprocessor have one short row each, of those that a warp takes one after the other."""
+
+_SMALL_BYTES = 2
+"""Elements of which such rows are, at most."""
 
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
@@ -248,13 +254,21 @@ def _short_rows(of: Task) -> RowStrategy:
     levels = (max(1, -(-problem.length // of.vector)) - 1).bit_length()
     bits = short_row_bits(levels, two_arrays=of.two_arrays)
     few = (_FEW_WARPS if of.narrow else _FEW_WIDE_WARPS) * of.facts.multiprocessors
-    halved = not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits
+    halved = int(not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits)
+    if _are_one_after_the_other(of, levels):
+        halved = next(k for k in range(bits + 1) if k == bits or problem.rows > _FEW_IN_TURN * of.facts.multiprocessors << bits - k)
     needed = -(-problem.rows // (1 << bits - halved))
     warps = _warps_of_a_block(needed, 1, of.facts)
     contiguous = problem.kind != "strided"
     return RowStrategy(
         "short_rows", -(-needed // warps), contiguous=contiguous, levels=levels, halved=halved, warps=warps
     )
+
+
+def _are_one_after_the_other(of: Task, levels: int) -> bool:
+    """Return whether a warp takes its short rows so: each is a round trip to memory (cuda_src/rows/wide_rows.cuh)."""
+    small = of.narrow and of.itemsize <= _SMALL_BYTES
+    return small and levels > LANE_BITS and of.problem.kind == "rows" and not are_aligned(of.problem, of.vector)
 
 
 def _rows(of: Task, leaves: float) -> RowStrategy:

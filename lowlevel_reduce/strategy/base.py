@@ -134,8 +134,7 @@ class RowStrategy(NamedTuple):
     most_warps : int
         For rows in one turn, the warps of the largest block that the kernel is compiled for.
     anywhere_bounds : tuple of int or None
-        These and `resident_blocks` of the kernel that takes rows at any address in turns or in one; None if all kernels
-        have the same.
+        These and `resident_blocks` of the kernel that takes rows at any address; None if all kernels have the same.
     contiguous : bool
         Whether each row's elements lie one after the other; of "elements", whether neighbouring lanes have neighbouring
         elements, not neighbouring rows.

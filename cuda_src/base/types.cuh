@@ -77,12 +77,7 @@ __device__ __forceinline__ float32 number(float16 x)
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
     return y;
 }
-__device__ __forceinline__ float32 number(bfloat16 x)
-{
-    float32 y;
-    asm("mov.b32 %0, {%1, %2};" : "=f"(y) : "h"(uint16(0)), "h"(x.bits));  // one instruction for either half of a word
-    return y;
-}
+__device__ __forceinline__ float32 number(bfloat16 x) { return __uint_as_float(uint32(x.bits) << 16); }
 __device__ __forceinline__ float32 number(float8_e5m2 x) { return number(float16{uint16(x.bits << 8)}); }
 
 // Converts two float8_e4m3 to two float16 by the one instruction that newer devices have; not to be used on others.

@@ -79,6 +79,7 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
     {
 #pragma unroll
         for (int k = 0; k < count; ++k) a[k] = Op::identity(), pivots[k] = {};
+        const auto edges = Rows::edges_of(held.problem, held.lane);
 #pragma unroll 1
         for (int k = 0; k < count; ++k) {
             auto first = source(0, {});
@@ -86,7 +87,7 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
             const auto anyhow = with_seconds_anyhow<Op>(first);
             const uint32 i = index(held.step(k));
             const int32 present = bytes(held.has(k) != 0, i);
-            const auto value = fold_present<Op>(anyhow, Rows::fetch_edge(anyhow, i, present), i, present);
+            const auto value = fold_present<Op>(anyhow, Rows::fetch_edge(anyhow, i, present, edges), i, present);
 #pragma unroll
             for (int j = 0; j + 1 < count; ++j) {
                 a[j] = a[j + 1], pivots[j] = pivots[j + 1], at[j] = at[j + 1];

@@ -80,6 +80,8 @@ def test_short_rows_at_any_address_in_both_arrays(stream, cut, dtype):
             check(x, stream, 1, "dot", second=second, second_offset=3 * x.itemsize, strategy="short_rows")
         x = values(dtype, (2, *y.shape))
         check(x, stream, 2, "dot", second=y[np.newaxis], second_offset=3 * x.itemsize, strategy="short_rows")
+        y[1:, 0] = np.inf  # behind the end of the row before
+        check(np.full_like(y, -0.0), stream, 1, "dot", second=np.abs(y), strategy="short_rows")
 
 
 @pytest.mark.parametrize("op", ["dot", "sum"])

@@ -54,6 +54,8 @@ def test_rows_of_more_vectors_than_a_warp_has_lanes(stream, cut, dtype, op):
     for vectors, rest in cut([(32, 1), (40, 3), (63, 7), (64, 0), (65, 5), (96, 1), (131, 2), (255, 7)], [(32, 1), (131, 2)]):
         for offset in cut(range(0, 16, itemsize), [0, 6]):
             check(below_zero(dtype, (5, vectors * 16 // itemsize + rest)), stream, 1, op, offset=offset, strategy=STRATEGY)
+    same = np.broadcast_to(below_zero(dtype, (1, 513)), (2, 513))  # before them lies part of a block
+    check(same, stream, 1, op, offset=6, strategy=STRATEGY)
 
 
 def test_warps_with_several_such_rows(stream, monkeypatch):

@@ -126,18 +126,6 @@ struct ContiguousRows {
     {
         return load_inside(source.begin + index * sizeof(typename S::T), bytes);
     }
-    // The same in short rows, of whose array the edges were loaded before.
-    static __device__ __forceinline__ EdgeBlocks edges_of(const ShapedProblem& p, uint32 lane)
-    {
-        return EdgeBlocks(p.elements + p.low, p.elements + p.high, lane);
-    }
-    template <class S>
-    static __device__ __forceinline__ uint4 fetch_edge(const S& source, uint64 index, int32 bytes, const EdgeBlocks& edges)
-    {
-        return load_shifted(source.begin + index * sizeof(typename S::T), bytes, [&](bool wanted, const uint4* block) {
-            return wanted ? edges.block(block) : make_uint4(0, 0, 0, 0);
-        });
-    }
     template <class S> static __device__ __forceinline__ uint4 fetch_edge(const S& source, uint64 index, int32 bytes)
     {
         const char *low = source.problem.elements + source.problem.low, *high = source.problem.elements + source.problem.high;
@@ -192,8 +180,7 @@ struct StridedRows {
         return load_cached_if(bytes > 0, reinterpret_cast<const uint4*>(source.begin + offset[0]));
     }
     // In compact code, at any address.
-    static __device__ __forceinline__ Unused edges_of(const ShapedProblem&, uint32) { return {}; }
-    template <class S> static __device__ __forceinline__ uint4 fetch_edge(const S& source, uint64 index, int32 bytes, Unused = {})
+    template <class S> static __device__ __forceinline__ uint4 fetch_edge(const S& source, uint64 index, int32 bytes)
     {
         using T = typename S::T;
         const auto at = [&](uint32 i) { return source.begin + source.problem.reduced.offset(index + i, false); };

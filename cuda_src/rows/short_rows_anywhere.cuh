@@ -73,13 +73,24 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
         }
     }
 
+    template <class S>
+    static __device__ __forceinline__ uint4 fetch_at_edge(const S& source, uint32 index, int32 bytes, const EdgeBlocks& edges)
+    {
+        if constexpr (!Rows::are_contiguous) return Rows::fetch_edge(source, index, bytes);
+        else return load_shifted(source.begin + index * sizeof(T), bytes, [&](bool wanted, const uint4* block) {
+            return wanted ? edges.block(block) : make_uint4(0, 0, 0, 0);
+        });
+    }
+
     // The same one after the other, in compact code: for the few rows at the array's edges, and where a second array's elements
     // lie anyhow. Values and rows change places in turn, because a register has no number.
     __device__ __forceinline__ void fold_anyhow(typename Op::Accumulator* a, typename Op::Pivot* pivots)
     {
 #pragma unroll
         for (int k = 0; k < count; ++k) a[k] = Op::identity(), pivots[k] = {};
-        const auto edges = Rows::edges_of(held.problem, held.lane);
+        const ShortRowsProblem& p = held.problem;
+        EdgeBlocks edges;
+        if constexpr (Rows::are_contiguous) edges.load(p.elements + p.low, p.elements + p.high, held.lane);
 #pragma unroll 1
         for (int k = 0; k < count; ++k) {
             auto first = source(0, {});
@@ -87,7 +98,7 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
             const auto anyhow = with_seconds_anyhow<Op>(first);
             const uint32 i = index(held.step(k));
             const int32 present = bytes(held.has(k) != 0, i);
-            const auto value = fold_present<Op>(anyhow, Rows::fetch_edge(anyhow, i, present, edges), i, present);
+            const auto value = fold_present<Op>(anyhow, fetch_at_edge(anyhow, i, present, edges), i, present);
 #pragma unroll
             for (int j = 0; j + 1 < count; ++j) {
                 a[j] = a[j + 1], pivots[j] = pivots[j + 1], at[j] = at[j + 1];

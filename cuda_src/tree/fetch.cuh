@@ -161,8 +161,9 @@ struct EdgeBlocks {
     const char *low, *high;  // between them lies the array
     uint4 first, last;       // bytes that are not the array's are 0
 
-    __device__ __forceinline__ EdgeBlocks(const char* low, const char* high, uint32 lane) : low(low), high(high)
+    __device__ __forceinline__ void load(const char* begin, const char* end, uint32 lane)
     {
+        low = begin, high = end;
         const bool of_last = lane >= vector_bytes;
         const char* edge = of_last ? high : low;
         const char* mine = edge - reinterpret_cast<uint64>(edge) % vector_bytes + lane % vector_bytes;

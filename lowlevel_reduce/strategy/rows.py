@@ -256,7 +256,8 @@ def _short_rows(of: Task) -> RowStrategy:
     few = (_FEW_WARPS if of.narrow else _FEW_WIDE_WARPS) * of.facts.multiprocessors
     halved = int(not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits)
     if _are_one_after_the_other(of, levels):
-        halved = next(k for k in range(bits + 1) if k == bits or problem.rows > _FEW_IN_TURN * of.facts.multiprocessors << bits - k)
+        few = _FEW_IN_TURN * of.facts.multiprocessors
+        halved = next(k for k in range(bits + 1) if k == bits or problem.rows > few << bits - k)
     needed = -(-problem.rows // (1 << bits - halved))
     warps = _warps_of_a_block(needed, 1, of.facts)
     contiguous = problem.kind != "strided"

@@ -79,7 +79,9 @@ store_rows(typename Op::Accumulator* a, typename Op::Pivot* pivots, const LaneVe
     uint32 among = problem.among, idle = problem.idle, count = problem.results;
     if constexpr (!Aligned) {
         const uint32 bits = min(uint32(problem.held_bits), uint32(Bits));
-        among = (1u << min(uint32(problem.lane_bits), bits - held.step_bits)) - 1;
+        constexpr bool may_be_few = sizeof(typename Op::Input) <= 2 && sizeof(typename Op::Accumulator) <= 8;  // one row to a warp
+        const uint32 exchanged = may_be_few ? bits : Bits;
+        among = (1u << min(uint32(problem.lane_bits), exchanged - held.step_bits)) - 1;
         idle = ((1u << problem.lane_bits) - 1) & ~among;
         count = (1u << bits) >> min(uint32(problem.levels), uint32(Bits));
     }

@@ -7,6 +7,8 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
     using T = typename Op::Input;
     using RowSource = ShapedSource<Op>;
     static constexpr int count = 1 << Bits;
+    // Of small elements with narrow accumulators; others lose by the registers that it takes.
+    static constexpr bool loads_edges = Rows::are_contiguous && sizeof(T) <= 2 && sizeof(typename Op::Accumulator) <= 8;
 
     const LaneVectors<Bits, false>& held;
     uint32 length;
@@ -76,7 +78,7 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
     template <class S>
     static __device__ __forceinline__ uint4 fetch_at_edge(const S& source, uint32 index, int32 bytes, const EdgeBlocks& edges)
     {
-        if constexpr (!Rows::are_contiguous) return Rows::fetch_edge(source, index, bytes);
+        if constexpr (!loads_edges) return Rows::fetch_edge(source, index, bytes);
         else return load_shifted(source.begin + index * sizeof(T), bytes, [&](bool wanted, const uint4* block) {
             return wanted ? edges.block(block) : make_uint4(0, 0, 0, 0);
         });
@@ -90,7 +92,7 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
         for (int k = 0; k < count; ++k) a[k] = Op::identity(), pivots[k] = {};
         const ShortRowsProblem& p = held.problem;
         EdgeBlocks edges;
-        if constexpr (Rows::are_contiguous) edges.load(p.elements + p.low, p.elements + p.high, held.lane);
+        if constexpr (loads_edges) edges.load(p.elements + p.low, p.elements + p.high, held.lane);
 #pragma unroll 1
         for (int k = 0; k < count; ++k) {
             auto first = source(0, {});

@@ -55,7 +55,7 @@ _FEW_IN_TURN = 32
 """Up to so many warps of a multiprocessor have one short row each, of those that a warp takes one after the other."""
 
 _SMALL_BYTES = 2
-"""Elements of which such rows are, at most."""
+"""Elements of which such rows are, at most; of two arrays, those of both have so many."""
 
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
@@ -269,6 +269,8 @@ def _short_rows(of: Task) -> RowStrategy:
 def _are_one_after_the_other(of: Task, levels: int) -> bool:
     """Return whether a warp takes its short rows so: each is a round trip to memory (cuda_src/rows/wide_rows.cuh)."""
     small = of.narrow and of.itemsize <= _SMALL_BYTES
+    if of.two_arrays and [axis.second_stride for axis in of.problem.reduced] != [_SMALL_BYTES]:  # such as masks
+        return False
     return small and levels > LANE_BITS and of.problem.kind == "rows" and not are_aligned(of.problem, of.vector)
 
 

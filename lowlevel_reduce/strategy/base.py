@@ -104,10 +104,10 @@ def rows_of_a_warp(parts: int) -> int:
     return 4 // power_of_two(-(-parts // LANES))
 
 
-def short_row_bits(levels: int, *, two_arrays: bool, halved: bool = False) -> int:
+def short_row_bits(levels: int, *, two_arrays: bool, halved: int = 0) -> int:
     """Return log2 of the short rows that a warp takes; `levels` and `halved` are those of `RowStrategy`.
 
-    As many as make eight vectors a lane, of both arrays together, or half as many: `reduce_short_rows` in cuda_src.
+    As many as make eight vectors a lane, of both arrays together, or fewer: `reduce_short_rows` in cuda_src.
     """
     return max(STEP_BITS - two_arrays + LANE_BITS - max(levels, 1), 0) - halved
 
@@ -134,8 +134,7 @@ class RowStrategy(NamedTuple):
     most_warps : int
         For rows in one turn, the warps of the largest block that the kernel is compiled for.
     anywhere_bounds : tuple of int or None
-        These and `resident_blocks` of the kernel that takes rows at any address in turns or in one; None if all kernels
-        have the same.
+        These and `resident_blocks` of the kernel that takes rows at any address; None if all kernels have the same.
     contiguous : bool
         Whether each row's elements lie one after the other; of "elements", whether neighbouring lanes have neighbouring
         elements, not neighbouring rows.
@@ -144,8 +143,8 @@ class RowStrategy(NamedTuple):
     levels : int
         For short rows, log2 of the vectors of one, rounded up: the tree's levels in lanes and then in steps. Of
         "elements", those in steps.
-    halved : bool
-        Of short rows, whether a warp has half as many as it may, because warps are few.
+    halved : int
+        Of short rows, how often what a warp may have is halved, because warps are few.
     warps : int
         Warps in a block.
     cluster : int
@@ -182,7 +181,7 @@ class RowStrategy(NamedTuple):
     contiguous: bool = True
     aligned: bool = False
     levels: int = 0
-    halved: bool = False
+    halved: int = 0
     warps: int = WARPS
     cluster: int = 1
     resident_blocks: int = RESIDENT_HEAVY

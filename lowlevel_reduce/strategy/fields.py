@@ -33,7 +33,7 @@ _FAR_BYTES = 1 << 31
 _ADDED: Mapping[ArgumentKind, str] = {
     "whole": "",
     "shaped": _SHAPE,
-    "short_rows": _SHAPE + "QQ" + "Q" * (2 * STEP_BITS),
+    "short_rows": _SHAPE + "QQ" + "Q" * (2 * STEP_BITS) + "qq",
     "segments": "qqQQ",
     "partials": "Q",
     "parts": "Q" * 9,
@@ -112,6 +112,9 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
         bytes_apart = (step_bytes << j if j < step_bits else group_bytes << (j - step_bits) for j in range(STEP_BITS))
         return tuple(each % (1 << 64) for each in bytes_apart)  # of rows that are not there, it may be anything
 
+    reaches = [axis.second_stride * (axis.size - 1) for axis in (*problem.kept, *problem.reduced)]
+    second_low = sum(reach for reach in reaches if reach < 0)
+    second_high = sum(reach for reach in reaches if reach > 0) + second_itemsize
     in_part = int(-(-problem.length // vector) != 1 << levels)
     present, idle = (1 << (1 << of_pass)) - 1, (1 << lane_bits) - 1 - among
     rows = held_bits, row_bits, strategy.warps, in_part
@@ -121,6 +124,8 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
         (problem.rows >> row_bits) // strategy.warps | _bytes(*held) << 32,
         *apart(LANES * VECTOR_BYTES, kept.stride),
         *apart(LANES * vector * second_itemsize, kept.second_stride),
+        second_low,
+        second_high,
     )
 
 

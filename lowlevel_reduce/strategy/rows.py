@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.strategy.base import (
     ROW_STRATEGIES,
@@ -55,6 +55,12 @@ what such launches wait for. The latter where accumulators are wide."""
 _PAIRS = 32
 """So many times as many where elements are at any address and take exponentials: 20,000 x 151 of bfloat16 8.76 us
 instead of 9.55, 40,000 x 151 15.8 instead of 16.3."""
+
+_FEW_IN_TURN = 32
+"""Up to so many warps of a multiprocessor have one short row each, of those that a warp takes one after the other."""
+
+_SMALL_BYTES = 2
+"""Elements of which such rows are, at most; of two arrays, those of both have so many."""
 
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
@@ -262,13 +268,24 @@ def _short_rows(of: Task) -> RowStrategy:
     bits = short_row_bits(levels, two_arrays=of.two_arrays)
     few = (_FEW_WARPS if of.narrow else _FEW_WIDE_WARPS) * of.facts.multiprocessors
     few *= _PAIRS if pairs_anywhere(of) else 1
-    halved = not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits
+    halved = int(not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits)
+    if _are_one_after_the_other(of, levels):
+        few = _FEW_IN_TURN * of.facts.multiprocessors
+        halved = next(k for k in range(bits + 1) if k == bits or problem.rows > few << bits - k)
     needed = -(-problem.rows // (1 << bits - halved))
     warps = _warps_of_a_block(needed, 1, of.facts)
     contiguous = problem.kind != "strided"
     return RowStrategy(
         "short_rows", -(-needed // warps), contiguous=contiguous, levels=levels, halved=halved, warps=warps
     )
+
+
+def _are_one_after_the_other(of: Task, levels: int) -> bool:
+    """Return whether a warp takes its short rows so: each is a round trip to memory (cuda_src/rows/wide_rows.cuh)."""
+    small = of.narrow and of.itemsize <= _SMALL_BYTES
+    if of.two_arrays and [axis.second_stride for axis in of.problem.reduced] != [_SMALL_BYTES]:  # such as masks
+        return False
+    return small and levels > LANE_BITS and of.problem.kind == "rows" and not are_aligned(of.problem, of.vector)
 
 
 def _rows(of: Task, leaves: float) -> RowStrategy:

@@ -7,7 +7,7 @@ from lowlevel_reduce.strategy import columns as column_policy
 from lowlevel_reduce.strategy import fields, row_bounds, row_times
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import whole as policy
-from lowlevel_reduce.strategy.base import Loads, Task, Tile
+from lowlevel_reduce.strategy.base import Loads, Task, Tile, short_row_bits
 from lowlevel_reduce.strategy.column_cuts import Cut, loads_of, places_of
 from lowlevel_reduce.strategy.columns import Way
 from lowlevel_reduce.strategy.whole import DeviceFacts
@@ -370,7 +370,9 @@ def test_what_a_kernel_of_short_rows_is_told(length, second_itemsize, kept, valu
     *bits, whole, in_part, present, among, idle, results = values[:-3]
     words = bytes((*bits, in_part)), whole.to_bytes(4, "little") + bytes((present, among, idle, results))
     apart = values[-3:], values[-3:] if second_itemsize else (0, 0, 0)
-    assert found == (*(int.from_bytes(word, "little") for word in words), *apart[0], *apart[1])
+    second = problem.kept[0].second_stride * (kept[0] - 1)
+    reach = min(second, 0), max(second, 0) + second_itemsize + problem.reduced[0].second_stride * (length - 1)
+    assert found == (*(int.from_bytes(word, "little") for word in words), *apart[0], *apart[1], *reach)
     assert len(fields.signature("short_rows")) == len(fields.signature("shaped")) + len(found)
 
 
@@ -390,6 +392,20 @@ def test_rows_of_a_warp(length):
     wide = 8 * HOPPER.multiprocessors * rows
     heavy = [warps(count, heavy=True) for count in (wide, wide + 1)]
     assert heavy == ([2112, 1064] if half else [1056, 1064])
+
+
+@pytest.mark.parametrize(("length", "most"), [(301, 4), (777, 2), (1045, 1), (255, 8)])
+def test_rows_in_turn_have_a_warp_each_if_they_are_few(length, most):
+    """Those of more vectors than a warp has lanes, which take a round trip to memory each; others do not."""
+
+    def rows_of_a_warp(rows):
+        chosen = choose(rows_of(rows, length, 2), itemsize=2, accumulator=4, strategy="short_rows")
+        return 1 << short_row_bits(chosen.levels, two_arrays=False, halved=chosen.halved)
+
+    few = 32 * HOPPER.multiprocessors
+    assert rows_of_a_warp(few) == (1 if length > 256 else most)
+    assert rows_of_a_warp(2 * few) == (1 if length > 256 else most)
+    assert rows_of_a_warp(few * most + 1) == most
 
 
 def test_short_rows_of_two_arrays_are_not_half_as_many_to_a_warp():

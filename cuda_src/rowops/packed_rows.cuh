@@ -6,13 +6,12 @@
 #pragma once
 #include "rowops/blocks.cuh"
 
-// Vectors of a lane whose loads are under way. Loops are not unrolled: what short rows wait for most is the kernel's code.
-constexpr uint32 packed_ahead = 3;
+constexpr uint32 packed_at_once = 2;  // vectors of a lane that are loaded together: of more, warps wait for the kernel's code
 
-// Whether an operation's rows may be written so at all: what a vector is folded to has room where the rows' results stand later.
-constexpr bool packs_aligned = false;
+// Whether an operation's rows may be taken so: where the folds of vectors are what costs, as those of exponentials. Normalisation
+// gains nothing by it.
 template <class R, Begin Where> constexpr bool may_be_packed =
-    (Where == Begin::anywhere || packs_aligned) && R::in_blocks && R::outputs > 0 && sizeof(typename R::Op::Accumulator) <= 8;
+    Where == Begin::anywhere && R::in_blocks && R::outputs > 0 && R::Op::folds_whole_vectors && sizeof(typename R::Op::Accumulator) <= 8;
 
 // Whether rows lie so, and what is written as far into blocks of 16 bytes as what is read.
 template <class R> __device__ __forceinline__ bool lie_packed(const RowProblem<R>& problem)
@@ -27,7 +26,7 @@ template <class R> __device__ __forceinline__ bool lie_packed(const RowProblem<R
 }
 
 // The run of a warp's rows. An index here is one of the run's elements.
-template <class R, Begin Where> struct PackedRows {
+template <class R> struct PackedRows {
     using T = typename R::Input;
     using Op = typename R::Op;
     static constexpr uint32 V = Held<R>::V;
@@ -53,40 +52,41 @@ template <class R, Begin Where> struct PackedRows {
         return R::length(problem, R::given(problem, first + row), first + row);
     }
 
-    struct Vector { uint32 row, index; int32 left; const char* address; };
-
-    // The folds of all vectors, each in its row's part of `slots`, which has 2^each_bits of them.
+    // The folds of all vectors, each in its row's part of `slots`, which has `each` of them.
     template <bool Inside>
     __device__ __forceinline__ void fold_vectors(typename Op::Accumulator* slots, uint32 each_bits) const
     {
         const uint32 whole = n / V, all = count * whole, inverse = (1u << 20) / whole + 1;  // k inverse >> 20 is k / whole
         const uint32 vectors = all + (n % V > 0 ? count : 0);
-        const auto vector = [&](uint32 k) {
-            Vector v;
-            v.row = k < all ? k * inverse >> 20 : min(k - all, count - 1);
-            v.index = (k < all ? k - v.row * whole : whole) * V;
-            v.left = k < vectors ? left_from(v.index, length(v.row)) : 0;
-            v.address = run.x + (v.row * n + v.index) * uint32(sizeof(T));
-            return v;
-        };
-        RowVector<T, Where, Inside> loaded[packed_ahead];
-#pragma unroll
-        for (uint32 t = 0; t + 1 < packed_ahead; ++t) {
-            const Vector v = vector(lane + t * lanes);
-            loaded[t].load(v.address, 0, v.left);
-        }
+        const char* x = run.x;
+        const auto row_of = [&](uint32 k) { return k < all ? k * inverse >> 20 : min(k - all, count - 1); };
 #pragma unroll 1
-        for (uint32 k = lane; k - lane < vectors; k += lanes) {
-            const Vector next = vector(k + (packed_ahead - 1) * lanes), v = vector(k);
-            loaded[packed_ahead - 1] = RowVector<T, Where, Inside>();
-            loaded[packed_ahead - 1].load(next.address, 0, next.left);
+        for (uint32 base = lane; base - lane < vectors; base += packed_at_once * lanes) {
             Held<R> held;
-            held.x[0] = loaded[0].joined(v.address, 0, v.left);
-            const auto source = held_row<R>(place(v.row), R::given(problem, first + v.row), length(v.row));
-            const auto folded = fold_step<R, Where>(held, 0, problem, source, v.index, v.left);
-            if (k < vectors) slots[v.row << each_bits | v.index / V] = folded;
+            RowVector<T, Begin::anywhere, Inside> loaded[packed_at_once];
+            const auto of = [&](uint32 t) {
+                struct { uint32 k, row, index; int32 left; const char* address; } v;
+                v.k = base + t * lanes;
+                v.row = row_of(v.k);
+                v.index = (v.k < all ? v.k - v.row * whole : whole) * V;
+                v.left = v.k < vectors ? left_from(v.index, length(v.row)) : 0;
+                v.address = x + (v.row * n + v.index) * uint32(sizeof(T));
+                return v;
+            };
 #pragma unroll
-            for (uint32 t = 0; t + 1 < packed_ahead; ++t) loaded[t] = loaded[t + 1];
+            for (uint32 t = 0; t < packed_at_once; ++t) {
+                const auto v = of(t);
+                loaded[t].load(v.address, 0, v.left);
+            }
+#pragma unroll
+            for (uint32 t = 0; t < packed_at_once; ++t) {
+                if (base - lane + t * lanes >= vectors) continue;
+                const auto v = of(t);
+                held.x[t] = loaded[t].joined(v.address, 0, v.left);
+                const auto source = held_row<R>(place(v.row), R::given(problem, first + v.row), length(v.row));
+                const auto folded = fold_step<R, Begin::anywhere>(held, t, problem, source, v.index, v.left);
+                if (v.k < vectors) slots[v.row << each_bits | v.index / V] = folded;
+            }
         }
     }
 
@@ -96,14 +96,30 @@ template <class R, Begin Where> struct PackedRows {
         run.find_outputs(problem, first);
         const uint32 total = count * n, before = min(before_blocks(run), total), blocks = (total - before) / V;
         const uint32 inverse = (1u << 22) / n + 1;  // index inverse >> 22 is index / n
-        Across<R::outputs> across;
+        Across<R::outputs> across, next;
 #pragma unroll 1
-        for (uint32 index = before + lane * V; index + V <= total; index += lanes * V) {
-            const uint32 row = index * inverse >> 22, in_row = index - row * n;
-            if (in_row + V > n) continue;
-            const uint4 raw = load_row_vector_if(true, run.x + index * uint32(sizeof(T)));
-            R::template write<Begin::aligned>(problem, place(row), in_row, V, length(row), raw, raw, values[row], across,
-                                              typename R::Columns{});
+        for (uint32 k = lane; k - lane < blocks; k += blocks_at_once * lanes) {
+            uint4 raw[blocks_at_once];
+            const auto of = [&](uint32 t) {
+                struct { uint32 index, row, in_row; bool is_whole; } b;
+                b.index = before + (k + t * lanes) * V;
+                b.row = min(b.index * inverse >> 22, count - 1);
+                b.in_row = b.index - b.row * n;
+                b.is_whole = k + t * lanes < blocks && b.in_row + V <= n;
+                return b;
+            };
+#pragma unroll
+            for (uint32 t = 0; t < blocks_at_once; ++t) {
+                const auto b = of(t);
+                raw[t] = load_row_vector_if(b.is_whole, run.x + b.index * uint32(sizeof(T)));
+            }
+#pragma unroll
+            for (uint32 t = 0; t < blocks_at_once; ++t) {
+                const auto b = of(t);
+                if (b.is_whole)
+                    R::template write<Begin::aligned>(problem, place(b.row), b.in_row, V, length(b.row), raw[t], raw[t],
+                                                      values[b.row], across, typename R::Columns{});
+            }
         }
         // Blocks of two rows: what both come to, joined.
 #pragma unroll 1
@@ -111,18 +127,14 @@ template <class R, Begin Where> struct PackedRows {
             const uint32 seam = (row + 1) * n, own = (seam - before) % V, index = seam - own;
             if (own == 0 || index + V > total) continue;
             const uint4 raw = load_row_vector_if(true, run.x + index * uint32(sizeof(T)));
-            uint4 joined[R::outputs];
-#pragma unroll 1
-            for (uint32 k = 0; k < 2; ++k) {
-                R::template write<Begin::kept>(problem, run, (k == 0 ? n : 0) - own, V, length(row + k), raw, raw,
-                                               values[row + k], across, typename R::Columns{});
+            R::template write<Begin::kept>(problem, run, n - own, V, length(row), raw, raw, values[row], across,
+                                           typename R::Columns{});
+            R::template write<Begin::kept>(problem, run, 0 - own, V, length(row + 1), raw, raw, values[row + 1], next,
+                                           typename R::Columns{});
 #pragma unroll
-                for (uint32 i = 0; i < R::outputs; ++i)
-                    joined[i] = k == 0 ? across.carried[i] : join_bytes(joined[i], across.carried[i], int32(own * sizeof(T)));
-            }
-#pragma unroll
-            for (uint32 i = 0; i < R::outputs; ++i)
-                store_word(reinterpret_cast<uint4*>(run.outputs[i] + index * uint32(sizeof(T))), joined[i]);
+            for (uint32 k = 0; k < R::outputs; ++k)
+                store_word(reinterpret_cast<uint4*>(run.outputs[k] + index * uint32(sizeof(T))),
+                           join_bytes(across.carried[k], next.carried[k], int32(own * sizeof(T))));
         }
         // What lies before and behind all blocks, of the first row and of the last one.
         const uint32 index = lane < V ? lane : before + blocks * V + lane - V;

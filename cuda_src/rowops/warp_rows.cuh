@@ -94,47 +94,47 @@ values_of_rows(const RowProblem<R>& problem, PlaceOf place_of, const typename R:
     }
 }
 
-// A warp's shared memory. Packed rows need no places, and their roots come when all slots have been read.
-template <class R, bool Packed> struct ShortShared {
-    using A = typename R::Op::Accumulator;
-    struct Separate { ShortPlaces<R> places; A roots[most_rows_of_a_warp]; };
-    union { Separate rows; A slots[Packed ? leaf_vectors : 1]; };
-    typename R::Values values[most_rows_of_a_warp];
-    __device__ ShortShared() {}
+// Packed rows need no places, but a slot for each vector.
+template <class R, bool Packed> union ShortScratch {
+    ShortPlaces<R> places;
+    typename R::Op::Accumulator slots[Packed ? leaf_vectors : 1];
+    __device__ ShortScratch() {}
 };
 
 // The same of rows that lie packed: from the folds of all their vectors on as above.
-template <class R, Begin Where, class Shared>
+template <class R>
 __device__ __forceinline__ void
-packed_rows(const RowProblem<R>& problem, const ShortCut& cut, Shared& shared, uint64 first, uint32 count, uint32 lane)
+packed_rows(const RowProblem<R>& problem, const ShortCut& cut, typename R::Op::Accumulator* slots, typename R::Op::Accumulator* roots,
+            typename R::Values* values, uint64 first, uint32 count, uint32 lane)
 {
     using Op = typename R::Op;
     constexpr uint32 V = Held<R>::V;
-    PackedRows<R, Where> rows(problem, first, count, lane);
+    PackedRows<R> rows(problem, first, count, lane);
     const uint32 each_bits = cut.lane_bits + cut.step_bits;
-    const bool inside = Where == Begin::aligned || rows.run.lies_inside(problem, 0, (count * rows.n + V - 1) / V * V);
-    if (inside) rows.template fold_vectors<true>(shared.slots, each_bits);
-    else rows.template fold_vectors<false>(shared.slots, each_bits);
+    const bool inside = rows.run.lies_inside(problem, 0, (count * rows.n + V - 1) / V * V);
+    if (inside) rows.template fold_vectors<true>(slots, each_bits);
+    else rows.template fold_vectors<false>(slots, each_bits);
     __syncwarp();
     typename Op::Accumulator a[steps];
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t) {
         a[t] = Op::identity();
-        if (cut.row(t, lane) < count && cut.vector(t, lane) * V < rows.n) a[t] = shared.slots[t * lanes + lane];
+        if (cut.row(t, lane) < count && cut.vector(t, lane) * V < rows.n) a[t] = slots[t * lanes + lane];
     }
+    fold_short_rows<Op>(a, roots, cut, lane);
     __syncwarp();
-    fold_short_rows<Op>(a, shared.rows.roots, cut, lane);
+    values_of_rows<R>(problem, [&](uint32 i) { return rows.place(i); }, roots, values, first, count, lane);
     __syncwarp();
-    values_of_rows<R>(problem, [&](uint32 i) { return rows.place(i); }, shared.rows.roots, shared.values, first, count, lane);
-    __syncwarp();
-    rows.write(shared.values);
+    rows.write(values);
 }
 
 template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const RowProblem<R>& problem)
 {
     using Op = typename R::Op;
     constexpr uint32 V = Held<R>::V;
-    __shared__ ShortShared<R, may_be_packed<R, Where>> all[warps_of_short_rows];
+    __shared__ typename Op::Accumulator all_roots[warps_of_short_rows][most_rows_of_a_warp];
+    __shared__ typename R::Values all_values[warps_of_short_rows][most_rows_of_a_warp];
+    __shared__ ShortScratch<R, may_be_packed<R, Where>> all_scratch[warps_of_short_rows];
     const ShortCut cut(problem.cut);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint64 first = (uint64(blockIdx.x) * (blockDim.x / lanes) + warp) * cut.rows();
@@ -144,10 +144,10 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     if (first >= problem.rows) return;
     const uint32 count = uint32(min(problem.rows - first, uint64(cut.rows()))), whole = uint32(problem.length);
 
-    auto& shared = all[warp];
     if constexpr (may_be_packed<R, Where>)
-        if (lie_packed(problem)) return packed_rows<R, Where>(problem, cut, shared, first, count, lane);
-    ShortPlaces<R>& places = shared.rows.places;
+        if (lie_packed(problem))
+            return packed_rows<R>(problem, cut, all_scratch[warp].slots, all_roots[warp], all_values[warp], first, count, lane);
+    ShortPlaces<R>& places = all_scratch[warp].places;
     const bool inside = places.find(problem, first, count, lane);
     __syncwarp();
     Held<R> held;
@@ -167,13 +167,13 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
         const auto source = held_row<R>(places.of[min(row, count - 1)], given, length);
         a[t] = fold_step<R, Where>(held, t, problem, source, index, left_from(index, length));
     }
-    fold_short_rows<Op>(a, shared.rows.roots, cut, lane);
+    fold_short_rows<Op>(a, all_roots[warp], cut, lane);
     __syncwarp();
-    values_of_rows<R>(problem, [&](uint32 i) { return places.of[i]; }, shared.rows.roots, shared.values, first, count, lane);
+    values_of_rows<R>(problem, [&](uint32 i) { return places.of[i]; }, all_roots[warp], all_values[warp], first, count, lane);
     __syncwarp();
     if constexpr (Where == Begin::anywhere && R::in_blocks) {
         const auto length_in = [&](uint32 row) { return length_of(first + row); };
-        if (write_rows_in_blocks<R>(problem, places.of, shared.values, count, length_in)) return;
+        if (write_rows_in_blocks<R>(problem, places.of, all_values[warp], count, length_in)) return;
     }
     if constexpr (R::outputs > 0) {
         Across<R::outputs> across;
@@ -188,7 +188,7 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
             across.continues = (t & last) != last;
             const uint32 there = min(row, count - 1);
             R::template write<Where>(problem, places.of[there], index, left, length_of(first + there), held.x[t], held.second(t),
-                                     shared.values[there], across,
+                                     all_values[warp][there], across,
                                      R::template columns<Where>(problem, index, left));
         }
     }

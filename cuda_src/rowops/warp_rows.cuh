@@ -1,7 +1,7 @@
 // Rows of one or two of a lane's eight steps: several a warp, in registers. Of longer ones a warp has one: block_rows.
 //
 // A row of up to 2^(l + s) vectors takes 2^l lanes, at least 4, and 2^s steps; two only if it takes all lanes. problem.cut is
-// l + 8 s + 16 f. So a warp has 2^(8 - l - s) rows: those of one step lie side by side in its lanes. Of few rows, which would leave
+// l + 16 f + 256 s. So a warp has 2^(8 - l - s) rows: those of one step lie side by side in its lanes. Of few rows, which would leave
 // multiprocessors with few warps, it has 2^f times fewer.
 #pragma once
 #include "rowops/packed_rows.cuh"
@@ -12,7 +12,7 @@ constexpr int warps_of_short_rows = 4;
 struct ShortCut {
     uint32 lane_bits, step_bits, fewer;
     __device__ __forceinline__ explicit ShortCut(uint64 cut)
-        : lane_bits(uint32(cut) & 7), step_bits(uint32(cut) >> 3 & 1), fewer(uint32(cut) >> 4) {}
+        : lane_bits(uint32(cut) & 7), step_bits(uint32(cut) >> 8), fewer(uint32(cut) >> 4 & 15) {}
     __device__ __forceinline__ uint32 rows() const { return leaf_vectors >> lane_bits + step_bits + fewer; }
     // Which of the warp's rows a lane's step belongs to, and which of the row's vectors it is.
     __device__ __forceinline__ uint32 row(uint32 t, uint32 lane) const

@@ -190,7 +190,7 @@ def _short(vectors: int, rows: int, multiprocessors: int) -> RowMapping:
         of_warp, fewer = of_warp // 2, fewer + 1
     warps = -(-rows // of_warp)
     of_block = min(_WARPS, power_of_two(warps))
-    cut = 1 | _SINGLE_FLAG if is_single else lane_bits | step_bits << 3 | fewer << 4
+    cut = 1 | _SINGLE_FLAG if is_single else lane_bits | fewer << 4 | step_bits << 8
     return _checked(RowMapping("warp_rows", of_block, 1, -(-warps // of_block), cut))
 
 

@@ -140,7 +140,7 @@ class TestMapping:
                 if found.name == "warp_rows":
                     is_single = found.kernel == "block_rows"
                     assert is_single == (length > 512)
-                    bits = (found.cut & 7) + (found.cut >> 3 & 1) + (found.cut >> 4)
+                    bits = (found.cut & 7) + (found.cut >> 4 & 15) + (found.cut >> 8)
                     of_warp = 1 if is_single else 256 >> bits
                     assert found.blocks * found.warps * of_warp >= rows
                     assert of_warp >= 1
@@ -162,7 +162,7 @@ class TestMapping:
         full = 132 * 16
         for rows, fewer in ((1, 5), (full, 5), (full + 2, 4), (30_000, 1), (full * 16 + 16, 0), (10_000_000, 0)):
             found = mapping(61, rows)
-            assert (found.name, found.cut >> 4) == ("warp_rows", fewer), rows
+            assert (found.name, found.cut >> 4 & 15) == ("warp_rows", fewer), rows
 
     @pytest.mark.parametrize("beside", [False, True])
     @pytest.mark.parametrize("held", [1, 2])

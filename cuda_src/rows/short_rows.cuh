@@ -23,7 +23,7 @@ struct ShortRowsProblem : ShapedProblem {
     uint8 results;  // how many it holds
     // Where aligned rows lie along one axis, the bytes from a lane's vector to that whose number has bit j set besides.
     int64 apart[3], second_apart[3];
-    int64 second_low, second_high;  // what bounds the second array's bytes, relative to `second`
+    int64 low_second, high_second;  // what bounds the second array's bytes, relative to `second`
 };
 
 // The lane's group, and its number in the group.

@@ -135,14 +135,14 @@ __device__ __forceinline__ bool reduce_wide_rows(const ShortRowsProblem& problem
     bool all_fit = fits(begin, problem.elements + problem.low);
     if constexpr (has_second<Op>) {
         second = problem.second + problem.kept.offset(its, true);
-        all_fit = all_fit && problem.reduced.second_stride[0] == sizeof(T) && fits(second, problem.second + problem.second_low);
+        all_fit = all_fit && problem.reduced.second_stride[0] == sizeof(T) && fits(second, problem.second + problem.low_second);
     }
     if (!__all_sync(0xffffffffu, all_fit)) return false;
 #pragma unroll 1
     for (uint32 r = 0; r < 1u << problem.row_bits; ++r) {
         const WideRow row = row_of(shuffle_from(begin, r), problem.elements + problem.high);
         WideRow beside = {};
-        if constexpr (has_second<Op>) beside = row_of(shuffle_from(second, r), problem.second + problem.second_high);
+        if constexpr (has_second<Op>) beside = row_of(shuffle_from(second, r), problem.second + problem.high_second);
         const ShapedSource<Op> source(problem, row.begin, beside.begin, length);
         const auto value = warp_fold<Op>(lane_fold_wide<Op>(source, row, beside, bytes, problem.step_bits, lane));
         launch_dependents();

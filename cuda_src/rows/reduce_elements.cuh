@@ -57,10 +57,9 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     __shared__ A slots[element_warps][lanes];
     const ElementCut cut(problem.count);
     if constexpr (takes_rows_together<Op>) {
-        // Two things are asked so that the code stands behind the rest, for which others would wait if they jumped over it.
-        const uint64 odd = uint32(reinterpret_cast<uint64>(problem.elements)) % sizeof(T);
-        const bool asked = sizeof(T) == 1 ? problem.rows != 0 : odd == 0;
-        if (__builtin_expect(cut.together && asked, false)) return reduce_together<Op>(problem);
+        // Asked of one line of the argument; and two things are asked so that the code stands behind the rest, for which others
+        // would wait if they jumped over it.
+        if (__builtin_expect(cut.together && problem.rows != 0, false)) return reduce_together<Op>(problem);
     }
     const uint32 lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, beside = cut.beside();
     const uint32 own = lane >> cut.own_shift & (1u << beside) - 1, part = lane >> cut.part_shift & (1u << cut.lane_bits) - 1;

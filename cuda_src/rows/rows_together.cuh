@@ -91,14 +91,18 @@ __device__ __forceinline__ void
 reduce_beside(const ShapedProblem& problem, const RowOf<Op>& row, const GridThread& thread, uint32 first)
 {
     const uint32 rows = uint32(problem.rows), stride = uint32(problem.kept.stride[0]);
+    const bool aligned = uint32(reinterpret_cast<uint64>(problem.elements)) % sizeof(typename Op::Input) == 0;
     RowOfThread<Op, E> few[Rows];
 #pragma unroll
     for (uint32 k = 0; k < Rows; ++k) few[k] = RowOfThread<Op, E>(uint32(row.length));
 #pragma unroll 1
     for (first += thread.number; first < rows; first += Rows * thread.count) {
 #pragma unroll
-        for (uint32 k = 0; k < Rows; ++k)
-            few[k].load(problem.elements + uint64(min(first + k * thread.count, rows - 1)) * stride);
+        for (uint32 k = 0; k < Rows; ++k) {
+            const char* begin = problem.elements + uint64(min(first + k * thread.count, rows - 1)) * stride;
+            if (aligned) few[k].load(begin);
+            else few[k].load_anywhere(problem, begin, nullptr);
+        }
 #pragma unroll
         for (uint32 k = 0; k < Rows; ++k) {
             const uint32 number = first + k * thread.count;
@@ -109,7 +113,7 @@ reduce_beside(const ShapedProblem& problem, const RowOf<Op>& row, const GridThre
     }
 }
 
-// All rows of a problem that RowStrategy calls `together`; elements are aligned.
+// All rows of a problem that RowStrategy calls `together`.
 template <class Op> __device__ __forceinline__ void reduce_together(const ShapedProblem& problem)
 {
     using T = typename Op::Input;

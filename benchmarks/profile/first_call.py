@@ -5,8 +5,8 @@ python -m benchmarks.profile.first_call [--times 5] [--without-cupy] [--wheel FI
 Each figure is the median of as many processes, ours and CuPy's by turns, all caches empty: the first result and that of
 a second operator, with and without a wheel of kernels, that of two families, which is built first for this device, or
 the given one; the first result while its family is compiled in threads; plans of 300 random shapes after a warm-up,
-none of which may compile anything. And the processor time of each kernel of four families for sm_90, beside that of its
-headers alone, by one thread. It takes about two minutes on 16 processors. Device times are compared by
+none of which may compile anything. And the least processor time of each kernel of four families for sm_90, beside that
+of its headers alone, by one thread. It takes about two minutes on 16 processors. Device times are compared by
 `benchmarks.profile.variants`.
 """
 
@@ -40,32 +40,44 @@ MOST_OF_HEADERS = {"whole": 2.5, "others": 4.0}
 MOST_OF_SUM = 1.5
 """By which multiple of the sum's kernel that of another operator may take."""
 
+PROCESSES = 4
+"""Among how many processes the kernels are divided."""
+
 KERNELS = """
-import json, re, statistics, time
+import json, re, time
 from lowlevel_reduce.kernel_wheel.manifest import argument_layouts, role_of
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.family import family_of
 from lowlevel_reduce.strategy.stubs import KernelSource
 def processor(source):
-    found = []
-    for _ in range(TIMES):
-        begin = time.process_time()
-        compile_kernel(source, "sm_90")
-        found.append(time.process_time() - begin)
-    return statistics.median(found)
-kernels, out = family_of(OP, dtype="float32", compute_capability=(9, 0)), {}
+    begin = time.process_time()
+    compile_kernel(source, "sm_90")
+    return time.process_time() - begin
 def empty(source):
     return KernelSource(source.entry, re.sub(r"[{]\\n    .*\\n[}]\\n$", "{\\n}\\n", source.text))
-processor(empty(kernels[0]))  # loads NVRTC
-for number, source in enumerate(kernels):
-    name = role_of(source) + ("_anywhere" if source.entry.endswith("_anywhere") else "")
-    if name in out:
-        name += " of larger blocks"
-    whole = "const __grid_constant__ Problem " in source.text
-    out[name] = {"whole": whole, "seconds": processor(source), "headers": processor(empty(source))}
+families = {}
+for op in OPS:
+    named = families[op] = {}
+    for source in family_of(op, dtype="float32", compute_capability=(9, 0)):
+        name = role_of(source) + ("_anywhere" if source.entry.endswith("_anywhere") else "")
+        named[name + " of larger blocks" if name in named else name] = source
+names = list(dict.fromkeys(name for named in families.values() for name in named))[PART::PROCESSES]
+out = {op: {} for op in families}
+processor(empty(families[OPS[0]][names[0]]))  # loads NVRTC
+for name in names:
+    sources = {op: named[name] for op, named in families.items() if name in named}
+    tried = [{op: (processor(each), processor(empty(each))) for op, each in sources.items()} for _ in range(TIMES)]
+    for op, source in sources.items():
+        seconds, headers = map(min, zip(*(each[op] for each in tried)))
+        whole = "const __grid_constant__ Problem " in source.text
+        out[op][name] = {"whole": whole, "seconds": seconds, "headers": headers}
 print(json.dumps(out))
 """
-"""The processor time of each kernel of a family and of its headers; OP and TIMES are put in. There is no cache."""
+"""The processor time of one process's kernels and of their headers: OPS, PART, PROCESSES and TIMES are put before.
+
+Operators take turns at each kernel, and the least of all times counts: what else a processor does makes them longer,
+by half where its cores are shared, and would make a ratio of any two. There is no cache.
+"""
 
 Times = Sequence[Mapping[str, float]]
 
@@ -168,15 +180,16 @@ def measured(times: int, byte_code: str, *, with_cupy: bool, wheel: Path | None 
     return dict(found)
 
 
-def compiled(times: int, byte_code: str) -> dict[str, Any]:
-    """Return the kernels of each family, compiled one after the other in a process for each."""
+def compiled(times: int, byte_code: str) -> dict[str, dict[str, Any]]:
+    """Return the kernels of each family, compiled one after the other by several processes, a part by each."""
 
-    def family(op: str) -> Any:
-        script = KERNELS.replace("OP", repr(op)).replace("TIMES", str(times))
+    def part(number: int) -> Any:
+        script = f"OPS, PART, PROCESSES, TIMES = {(FAMILIES, number, PROCESSES, times)}\n{KERNELS}"
         return alone(script, 1, byte_code, LOWLEVEL_REDUCE_CACHE_DIR="off", LOWLEVEL_REDUCE_PREBUILT_DIR="")[0]
 
-    with ThreadPoolExecutor(len(FAMILIES)) as pool:
-        return dict(zip(FAMILIES, pool.map(family, FAMILIES), strict=True))
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        parts = list(pool.map(part, range(PROCESSES)))
+    return {op: {name: each for found in parts for name, each in found[op].items()} for op in FAMILIES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -66,10 +66,15 @@ template <uint32 Count, uint32 First, uint32 Between, uint32 Apart> struct AxesA
     // The same with other strides.
     template <class By> __device__ __forceinline__ int64 offset_by(const By& by, uint64 index) const
     {
+        return offset_along(by, index, 0, uint32(count));
+    }
+
+    // The same along axes `i` to `end` - 1 alone.
+    template <class By> __device__ __forceinline__ int64 offset_along(const By& by, uint64 index, uint32 i, uint32 end) const
+    {
         int64 sum = 0;
-        uint32 i = 0;
 #pragma unroll 1
-        for (; i + 1 < count; ++i) {
+        for (; i + 1 < end; ++i) {
             const uint64 rest = over(index, i);
             sum += int64(index - rest * size[i]) * by[i];
             index = rest;
@@ -121,6 +126,31 @@ template <uint32 Count, uint32 First, uint32 Between, uint32 Apart> struct AxesA
             }
             first = rest;
         }
+    }
+
+    // Bytes from the first element to those past[n] elements after element `first`, which may be far from each other but are less
+    // than 2^13 elements away: where that element lies and, for the others, what their carries add. `past` is used up.
+    template <uint32 N>
+    __device__ __forceinline__ void far_offsets(uint64 first, uint32* past, bool of_second, int64* offsets) const
+    {
+        const auto by = strides(of_second);
+        int64 begin = 0;
+        uint32 i = 0;
+#pragma unroll
+        for (uint32 n = 0; n < N; ++n) offsets[n] = int64(past[n]) * by[0];
+#pragma unroll 1
+        for (; i + 1 < count; ++i) {
+            const uint64 rest = over(first, i), along = first - rest * size[i];
+            const Divisor divisor(*this, along, i);
+            const int64 jump = by[i + 1] - int64(size[i]) * by[i];
+#pragma unroll
+            for (uint32 n = 0; n < N; ++n) offsets[n] += int64(past[n] = divisor.carried(past[n])) * jump;
+            begin += int64(along) * by[i];
+            first = rest;
+        }
+        begin += int64(first) * by[i];
+#pragma unroll
+        for (uint32 n = 0; n < N; ++n) offsets[n] += begin;
     }
 
     // How many elements there are from each of those past[n] elements after element `first` to the end of its run along the

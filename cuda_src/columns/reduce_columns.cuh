@@ -165,7 +165,8 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
         thread.fold(a, met.waiting, vector << log_each, 1u << log_each, log_steps);
         if (turn + 1 == turns) launch_dependents();  // at the latest
         const bool alone = may_join ? cut.by == FoldedBy::nobody : cut.parts == 1;  // the same, but for registers
-        if (log_depth == 0 && turns == 1 && alone) {  // columns of one thread each
+        const bool a_step_apart = uint32(problem.permuted) == 0;  // results of neighbouring columns
+        if (log_depth == 0 && turns == 1 && alone && a_step_apart) {  // columns of one thread each
             if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
             return;
         }

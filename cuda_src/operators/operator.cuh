@@ -20,6 +20,7 @@
 //                        after the elements of a row that has some; without a pivot it is the same for every row;
 //   repeats_first        for operators without such an element: whether copies of a vector's first element, if that exists,
 //                        can stand for absent ones after it;
+//   has_absent_pair      whether absent_first() and absent_second() are such elements of two arrays beside each other;
 //   folds_whole_vectors  whether fold_packed(vector) may be used if all 16 bytes are elements, though not otherwise;
 //   folds_with_row       the same of fold_with_row(vector, row);
 //   folds_leaves         whether fold_leaf(vectors, index) folds a lane's eight vectors of a leaf at once, to the same bits;
@@ -61,6 +62,7 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr bool packed = false;
     static constexpr bool has_absent = false;
     static constexpr bool repeats_first = false;
+    static constexpr bool has_absent_pair = false;
     static constexpr bool folds_whole_vectors = false;
     static constexpr bool folds_with_row = false;
     static constexpr bool folds_leaves = false;

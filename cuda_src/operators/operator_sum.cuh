@@ -116,6 +116,12 @@ template <class In, class Acc, class Out> struct Norm2 : AdditiveOfMagnitudes<In
 
 template <class In, class Acc, class Out> struct Dot : Additive<In, Acc, Out> {
     using Second = In;
+    static constexpr bool has_absent_pair = sizeof(In) == 2;
+    static __device__ __forceinline__ In absent_first() { return element_of_bits<In>(is_integer<In> ? 0 : 0x8000); }  // or -0.0
+    static __device__ __forceinline__ In absent_second()  // one
+    {
+        return element_of_bits<In>(is_same<In, float16> ? 0x3c00 : is_same<In, bfloat16> ? 0x3f80 : 1);
+    }
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
         return product(widen<Acc>(item.x), widen<Acc>(item.y));

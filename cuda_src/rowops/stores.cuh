@@ -98,6 +98,10 @@ store_elements(char* row, int64 step, uint32 index, int32 count, const Elements<
 {
     using E = Elements<T, V>;
     constexpr bool is_wide = E::bytes > E::word_bytes;
+    if constexpr (Where == Begin::kept) {
+        carried = u.words[0];
+        return;
+    }
     if constexpr (Where == Begin::strided) {
         char* address = row + int64(index) * step;
         const int32 present = min(count, int32(V));

@@ -1,17 +1,19 @@
 // Rows of one or two of a lane's eight steps: several a warp, in registers. Of longer ones a warp has one: block_rows.
 //
 // A row of up to 2^(l + s) vectors takes 2^l lanes, at least 4, and 2^s steps; two only if it takes all lanes. problem.cut is
-// l + 8 s. So a warp has 2^(8 - l - s) rows: those of one step lie side by side in its lanes.
+// l + 16 f + 256 s. So a warp has 2^(8 - l - s) rows: those of one step lie side by side in its lanes. Of few rows, which would leave
+// multiprocessors with few warps, it has 2^f times fewer.
 #pragma once
-#include "rowops/blocks.cuh"
+#include "rowops/packed_rows.cuh"
 
 constexpr uint32 most_rows_of_a_warp = leaf_vectors / 4;
 constexpr int warps_of_short_rows = 4;
 
 struct ShortCut {
-    uint32 lane_bits, step_bits;
-    __device__ __forceinline__ explicit ShortCut(uint64 cut) : lane_bits(uint32(cut) & 7), step_bits(uint32(cut) >> 3) {}
-    __device__ __forceinline__ uint32 rows() const { return leaf_vectors >> lane_bits + step_bits; }
+    uint32 lane_bits, step_bits, fewer;
+    __device__ __forceinline__ explicit ShortCut(uint64 cut)
+        : lane_bits(uint32(cut) & 7), step_bits(uint32(cut) >> 8), fewer(uint32(cut) >> 4 & 15) {}
+    __device__ __forceinline__ uint32 rows() const { return leaf_vectors >> lane_bits + step_bits + fewer; }
     // Which of the warp's rows a lane's step belongs to, and which of the row's vectors it is.
     __device__ __forceinline__ uint32 row(uint32 t, uint32 lane) const
     {
@@ -78,18 +80,52 @@ fold_short_rows(typename Op::Accumulator* a, typename Op::Accumulator* roots, co
 }
 
 // What a warp's rows come to: from `roots`, by as many lanes as there are rows, for all lanes. What is kept is written here.
-template <class R>
+template <class R, class PlaceOf>
 __device__ __forceinline__ void
-values_of_rows(const RowProblem<R>& problem, const ShortPlaces<R>& places, const typename R::Op::Accumulator* roots,
-               typename R::Values* values, uint64 first, uint32 count, uint32 lane)
+values_of_rows(const RowProblem<R>& problem, PlaceOf place_of, const typename R::Op::Accumulator* roots, typename R::Values* values,
+               uint64 first, uint32 count, uint32 lane)
 {
 #pragma unroll 1
     for (uint32 i = lane; i < count; i += lanes) {
         const typename R::Given given = R::given(problem, first + i);
-        const RowPlace<R> place = places.of[i];
+        const RowPlace<R> place = place_of(i);
         const auto source = held_row<R>(place, given, R::length(problem, given, first + i));
         values[i] = R::values(problem, given, first + i, place, source.row, roots[i], true);
     }
+}
+
+// Packed rows need no places, but a slot for each vector.
+template <class R, bool Packed> union ShortScratch {
+    ShortPlaces<R> places;
+    typename R::Op::Accumulator slots[Packed ? leaf_vectors : 1];
+    __device__ ShortScratch() {}
+};
+
+// The same of rows that lie packed: from the folds of all their vectors on as above.
+template <class R>
+__device__ __forceinline__ void
+packed_rows(const RowProblem<R>& problem, const ShortCut& cut, typename R::Op::Accumulator* slots, typename R::Op::Accumulator* roots,
+            typename R::Values* values, uint64 first, uint32 count, uint32 lane)
+{
+    using Op = typename R::Op;
+    constexpr uint32 V = Held<R>::V;
+    PackedRows<R> rows(problem, first, count, lane);
+    const uint32 each_bits = cut.lane_bits + cut.step_bits;
+    const bool inside = rows.run.lies_inside(problem, 0, (count * rows.n + V - 1) / V * V);
+    if (inside) rows.template fold_vectors<true>(slots, each_bits);
+    else rows.template fold_vectors<false>(slots, each_bits);
+    __syncwarp();
+    typename Op::Accumulator a[steps];
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) {
+        a[t] = Op::identity();
+        if (cut.row(t, lane) < count && cut.vector(t, lane) * V < rows.n) a[t] = slots[t * lanes + lane];
+    }
+    fold_short_rows<Op>(a, roots, cut, lane);
+    __syncwarp();
+    values_of_rows<R>(problem, [&](uint32 i) { return rows.place(i); }, roots, values, first, count, lane);
+    __syncwarp();
+    rows.write(values);
 }
 
 template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const RowProblem<R>& problem)
@@ -98,16 +134,20 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     constexpr uint32 V = Held<R>::V;
     __shared__ typename Op::Accumulator all_roots[warps_of_short_rows][most_rows_of_a_warp];
     __shared__ typename R::Values all_values[warps_of_short_rows][most_rows_of_a_warp];
-    __shared__ ShortPlaces<R> all_places[warps_of_short_rows];
-    launch_dependents();
+    __shared__ ShortScratch<R, may_be_packed<R, Where>> all_scratch[warps_of_short_rows];
     const ShortCut cut(problem.cut);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint64 first = (uint64(blockIdx.x) * (blockDim.x / lanes) + warp) * cut.rows();
     wait_for_prerequisites();
+    // Not before: the launches after the next one would come in, too, and crowd the multiprocessors that have places first.
+    launch_dependents();
     if (first >= problem.rows) return;
     const uint32 count = uint32(min(problem.rows - first, uint64(cut.rows()))), whole = uint32(problem.length);
 
-    ShortPlaces<R>& places = all_places[warp];
+    if constexpr (may_be_packed<R, Where>)
+        if (lie_packed(problem))
+            return packed_rows<R>(problem, cut, all_scratch[warp].slots, all_roots[warp], all_values[warp], first, count, lane);
+    ShortPlaces<R>& places = all_scratch[warp].places;
     const bool inside = places.find(problem, first, count, lane);
     __syncwarp();
     Held<R> held;
@@ -129,7 +169,7 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     }
     fold_short_rows<Op>(a, all_roots[warp], cut, lane);
     __syncwarp();
-    values_of_rows<R>(problem, places, all_roots[warp], all_values[warp], first, count, lane);
+    values_of_rows<R>(problem, [&](uint32 i) { return places.of[i]; }, all_roots[warp], all_values[warp], first, count, lane);
     __syncwarp();
     if constexpr (Where == Begin::anywhere && R::in_blocks) {
         const auto length_in = [&](uint32 row) { return length_of(first + row); };

@@ -14,6 +14,7 @@ template <class Op, uint32 E> struct FewElements {
     T x[E];
     Second y[E];
 
+    FewElements() = default;
     __device__ __forceinline__ FewElements(uint32 thread, uint32 step_bits, uint32 length) : length(length)
     {
 #pragma unroll
@@ -142,7 +143,7 @@ template <class Op, uint32 E> struct FewElements {
         }
     }
 
-private:
+protected:
     static __device__ __forceinline__ uint32 low_word(const char* address) { return uint32(reinterpret_cast<uint64>(address)); }
 
     // What stands for an element that is absent, and changes nothing if the operator fills_absent.

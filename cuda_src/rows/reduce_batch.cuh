@@ -20,6 +20,17 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
     }
 }
 
+// Where the `number`-th of `count` tiles lies that are taken from `groups` runs of them in turn, all of one length, or one longer.
+// So tiles that read the same sectors, because rows of memory lie across the tree, are read while these are in the L2. There are
+// less than 2^16 groups.
+__device__ __forceinline__ uint32 tile_of_group(uint32 number, uint32 count, uint32 groups)
+{
+    const uint32 each = count / groups, rest = count - each * groups;
+    const uint32 place = number / groups, group = number - place * groups;
+    if (place < each) return group * each + group * rest / groups + place;
+    return ((group + 1) * groups + rest - 1) / rest * each + group;  // the last of the group-th longer one
+}
+
 // The number of a cluster among the `count` that fold tiles, the last one first, as in whole arrays. Clusters of several blocks
 // stay in order, and so do operators that do not fold a leaf at once: norms and squares of float32 would spill.
 template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count, const RowCut& cut)
@@ -28,6 +39,15 @@ template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 bl
     if (cut.blocks > 1) number = block / cut.blocks;
     else if constexpr (Op::folds_leaves) number = tile_of(block, count, cut.places * multiprocessors());
     return number < count ? count - 1 - number : number;
+}
+
+// The same of strided rows, whose tiles are taken from `problem.run` groups in turn if that is more than one.
+template <class Op, class Rows>
+__device__ __forceinline__ uint32 cluster_of_rows(const ShapedProblem& problem, uint32 block, uint32 count, const RowCut& cut)
+{
+    if constexpr (!Rows::are_contiguous)
+        if (problem.run > 1 && block < count) return count - 1 - tile_of_group(block, count, uint32(problem.run));
+    return cluster_in_batch<Op>(block, count, cut);
 }
 
 // Folds the partials of all rows as they come, as cluster `number` of `all`. Where these are fewer than rows, each warp
@@ -64,11 +84,13 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     __shared__ ClusterSlots<Op, most_in_cluster> others;
     const RowCut cut(problem.count);
     const bool is_shared = cut.parts > 1;
+    __shared__ uint32 of_strided;  // the cluster's number, for the first thread, which is long to make
     cluster_enter(others, cut.blocks);
     if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
     const uint32 folding = is_shared ? uint32(problem.rows) * cut.parts : gridDim.x / cut.blocks;  // clusters that fold tiles
-    const uint32 cluster = cluster_in_batch<Op>(blockIdx.x, folding, cut), rank = rank_in_cluster(cut.blocks);
+    const uint32 cluster = cluster_of_rows<Op, Rows>(problem, blockIdx.x, folding, cut), rank = rank_in_cluster(cut.blocks);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;  // warp_of_block would take too many registers
+    if (!Rows::are_contiguous && threadIdx.x == 0) of_strided = cluster;
     if (cluster >= folding) {
         launch_dependents();
         wait_for_prerequisites();
@@ -86,7 +108,7 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     value = cluster_fold(value, others, cut.blocks);
     if (rank_in_cluster(cut.blocks) != 0 || threadIdx.x != 0) return;
     // Makes the number anew: kept all along it would take a register that the elements need.
-    const uint32 number = cluster_in_batch<Op>(block_anew(), folding, cut);
+    const uint32 number = Rows::are_contiguous ? cluster_in_batch<Op>(block_anew(), folding, cut) : of_strided;
     if (is_shared) grid_slots<Op>(problem.workspace)[number].publish(value);
     else store_result<Op>(problem, ShapedSource<Op>(problem, number).row, number, value);
 }

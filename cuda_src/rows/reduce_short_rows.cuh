@@ -1,6 +1,7 @@
 // Many rows of at most one leaf, each folded by a part of a warp: one launch, no workspace.
 #pragma once
 #include "rows/short_rows_anywhere.cuh"
+#include "rows/wide_rows.cuh"
 
 // Rows of up to 2^3 vectors are loaded through the L1. Each byte is still read once; but where so many results are written
 // between the loads, the memory handles both better in this way, by 8 percent for rows of one vector and by 2 for rows of
@@ -77,9 +78,12 @@ store_rows(typename Op::Accumulator* a, typename Op::Pivot* pivots, const LaneVe
     const auto& problem = held.problem;
     uint32 among = problem.among, idle = problem.idle, count = problem.results;
     if constexpr (!Aligned) {
-        among = (1u << min(uint32(problem.lane_bits), Bits - held.step_bits)) - 1;
+        const uint32 bits = min(uint32(problem.held_bits), uint32(Bits));
+        constexpr bool may_be_few = sizeof(typename Op::Input) <= 2 && sizeof(typename Op::Accumulator) <= 8;  // one row to a warp
+        const uint32 exchanged = may_be_few ? bits : Bits;
+        among = (1u << min(uint32(problem.lane_bits), exchanged - held.step_bits)) - 1;
         idle = ((1u << problem.lane_bits) - 1) & ~among;
-        count = (1u << min(uint32(problem.held_bits), uint32(Bits))) >> min(uint32(problem.levels), uint32(Bits));
+        count = (1u << bits) >> min(uint32(problem.levels), uint32(Bits));
     }
     if (held.lane & idle) return;
     constexpr int unrolled = Op::results == 1 && sizeof(typename Op::Accumulator) <= 8 ? Most : 1;  // else too much code
@@ -113,6 +117,8 @@ template <class Op, class Rows> __device__ __forceinline__ void reduce_short_row
     const uint64 first_row = (warp << problem.row_bits) + group_of(problem, lane);  // the group's
     if constexpr (!aligned) wait_for_prerequisites();
     const uint32 length = uint32(aligned ? problem.length : problem.actual_length());
+    if constexpr (may_be_wide<Op, Rows>)
+        if (problem.step_bits > 0 && reduce_wide_rows<Op, Rows>(problem, warp << problem.row_bits, length, lane)) return;
     const uint32 vectors = (length + V - 1) / V;
     const bool in_part = aligned ? problem.in_part != 0 : vectors != 1u << problem.levels;
     const bool placed = aligned || seconds_are_placed<Op>(problem);

@@ -23,6 +23,7 @@ struct ShortRowsProblem : ShapedProblem {
     uint8 results;  // how many it holds
     // Where aligned rows lie along one axis, the bytes from a lane's vector to that whose number has bit j set besides.
     int64 apart[3], second_apart[3];
+    int64 low_second, high_second;  // what bounds the second array's bytes, relative to `second`
 };
 
 // The lane's group, and its number in the group.
@@ -83,17 +84,13 @@ template <int Bits, bool Aligned> struct LaneVectors {
                 for (int k = 0; k < 1 << j; ++k) at[(1 << j) + k] = at[k] + apart;
             }
         } else {
+            uint32 past[count];
+            int64 offsets[count];
 #pragma unroll
-            for (int k = 0; k < count; ++k) at[k] = begin;
-            const char* next = begin;
-#pragma unroll 1
-            for (int k = 0; k < count; ++k) {
-                const uint32 past = uint32(k) >> step_bits << problem.group_bits;
-                next += step_bytes;
-                if (step(k) == first_step) next = begin + axes.offset(row + past, OfSecond) + first_step * step_bytes;
+            for (int k = 0; k < count; ++k) past[k] = uint32(k) >> step_bits << problem.group_bits;
+            axes.far_offsets<count>(row, past, OfSecond, offsets);
 #pragma unroll
-                for (int i = 0; i < count; ++i) at[i] = i == k ? next : at[i];  // a register has no number
-            }
+            for (int k = 0; k < count; ++k) at[k] = begin + (offsets[k] + step(k) * step_bytes);
 #pragma unroll
             for (int i = 0; i < count; ++i)  // copies here, or ptxas makes them on the other path
                 asm volatile("mov.b64 %0, %1;" : "=l"(at[i]) : "l"(at[i]));

@@ -7,6 +7,8 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
     using T = typename Op::Input;
     using RowSource = ShapedSource<Op>;
     static constexpr int count = 1 << Bits;
+    // Of small elements with narrow accumulators; others lose by the registers that it takes.
+    static constexpr bool loads_edges = Rows::are_contiguous && sizeof(T) <= 2 && sizeof(typename Op::Accumulator) <= 8;
 
     const LaneVectors<Bits, false>& held;
     uint32 length;
@@ -73,12 +75,24 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
         }
     }
 
+    template <class S>
+    static __device__ __forceinline__ uint4 fetch_at_edge(const S& source, uint32 index, int32 bytes, const EdgeBlocks& edges)
+    {
+        if constexpr (!loads_edges) return Rows::fetch_edge(source, index, bytes);
+        else return load_shifted(source.begin + index * sizeof(T), bytes, [&](bool wanted, const uint4* block) {
+            return wanted ? edges.block(block) : make_uint4(0, 0, 0, 0);
+        });
+    }
+
     // The same one after the other, in compact code: for the few rows at the array's edges, and where a second array's elements
     // lie anyhow. Values and rows change places in turn, because a register has no number.
     __device__ __forceinline__ void fold_anyhow(typename Op::Accumulator* a, typename Op::Pivot* pivots)
     {
 #pragma unroll
         for (int k = 0; k < count; ++k) a[k] = Op::identity(), pivots[k] = {};
+        const ShortRowsProblem& p = held.problem;
+        EdgeBlocks edges;
+        if constexpr (loads_edges) edges.load(p.elements + p.low, p.elements + p.high, held.lane);
 #pragma unroll 1
         for (int k = 0; k < count; ++k) {
             auto first = source(0, {});
@@ -86,7 +100,7 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
             const auto anyhow = with_seconds_anyhow<Op>(first);
             const uint32 i = index(held.step(k));
             const int32 present = bytes(held.has(k) != 0, i);
-            const auto value = fold_present<Op>(anyhow, Rows::fetch_edge(anyhow, i, present), i, present);
+            const auto value = fold_present<Op>(anyhow, fetch_at_edge(anyhow, i, present, edges), i, present);
 #pragma unroll
             for (int j = 0; j + 1 < count; ++j) {
                 a[j] = a[j + 1], pivots[j] = pivots[j + 1], at[j] = at[j + 1];

@@ -154,3 +154,25 @@ __device__ __forceinline__ uint4 load_within(const char* address, const char* lo
     }
     return make_uint4(uint32(front), uint32(front >> 32), uint32(back), uint32(back >> 32));
 }
+
+// The blocks of 16 bytes that an array's beginning and its end cut, in every lane: of each one lane loads a byte. All 32 lanes make
+// them, and no load waits for another.
+struct EdgeBlocks {
+    const char *low, *high;  // between them lies the array
+    uint4 first, last;       // bytes that are not the array's are 0
+
+    __device__ __forceinline__ void load(const char* begin, const char* end, uint32 lane)
+    {
+        low = begin, high = end;
+        const bool of_last = lane >= vector_bytes;
+        const char* edge = of_last ? high : low;
+        const char* mine = edge - reinterpret_cast<uint64>(edge) % vector_bytes + lane % vector_bytes;
+        const uint32 byte = load_byte(mine, mine >= low && mine < high, 0);
+        first = gather_bytes(byte, 0, lane), last = gather_bytes(byte, vector_bytes, lane);
+    }
+    __device__ __forceinline__ uint4 block(const uint4* block) const
+    {
+        if (reinterpret_cast<const char*>(block) < low) return first;
+        return reinterpret_cast<const char*>(block + 1) > high ? last : __ldg(block);
+    }
+};

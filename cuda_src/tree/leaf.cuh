@@ -139,9 +139,10 @@ aligned_leaf_fold(const S& source, const char* leaf, uint64 first, uint32 bytes,
 // lanes of a warp call it with the same leaf; every lane holds the result. It calls wait_for_prerequisites itself, as late as
 // it can, so that what is computed before the first load overlaps the preceding kernel. A kernel with few registers left sets
 // JoinsWholeLeaves to false: misaligned leaves are then joined in halves, whatever the operator. With OfLanes the lane level is
-// left out, and each lane holds its part. It is one function with one end: where one function for the lane's part had another
-// around it, rows by blocks spilled 8 bytes.
-template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, bool OfLanes = false, class S>
+// left out, and each lane holds its part. With JoinsAligned a leaf at a 16-byte boundary is joined as others are, by a shift of 0:
+// a kernel that meets none is compiled sooner without code for them. It is one function with one end: where one function for the
+// lane's part had another around it, rows by blocks spilled 8 bytes.
+template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, bool OfLanes = false, bool JoinsAligned = false, class S>
 __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
     using T = typename Op::Input;
@@ -160,10 +161,10 @@ __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, u
     if (has_second<Op> && !source.seconds_are_placed()) {
         wait_for_prerequisites();
         value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
-    } else if (shift == 0 ? !fills_absent<Op> && bytes % vector_bytes != 0 : leaf == 0 || rest < leaf_bytes + vector_bytes) {
+    } else if (!JoinsAligned && shift == 0 ? !fills_absent<Op> && bytes % vector_bytes != 0 : leaf == 0 || rest < leaf_bytes + vector_bytes) {
         wait_for_prerequisites();
         value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
-    } else if (shift == 0) {
+    } else if (!JoinsAligned && shift == 0) {
         wait_for_prerequisites();
         value = lane_fold_aligned<Op>(source, begin, first, bytes, lane);
     } else {

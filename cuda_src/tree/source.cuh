@@ -53,8 +53,8 @@ enum class SecondsLie { anyhow, a_step_apart, in_vectors };
 // elements that go with a vector of the first are one load; rows too, whose lengths are whole vectors. anywhere: at any
 // address. Each kernel is compiled for one of them, because the code for all addresses is far more than that for
 // aligned ones. The host chooses, by `Problem.aligned` and each launch's addresses. strided, in row operations:
-// elements of a row lie a step apart.
-enum class Begin { aligned, anywhere, strided };
+// elements of a row lie a step apart; kept: what would be written is kept.
+enum class Begin { aligned, anywhere, strided, kept };
 
 // One row, or a whole array seen as one row: contiguous elements from `begin` on.
 template <class Op, Begin Where = Begin::anywhere> struct Source {

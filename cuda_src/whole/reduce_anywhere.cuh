@@ -38,8 +38,10 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     }
     const uint32 tile = most == 1 ? rank_in_cluster(blocks) : tile_from_end(blockIdx.x, most);
     if (most > 1 && tile >= tiles_in_use(source.leaf_count(), warps)) return;
-    // warp_of_block would take too many registers.
-    auto value = leaf_fold<Op>(source, uint64(tile) * warps + threadIdx.x / lanes, threadIdx.x % lanes);
+    // An array that begins at a 16-byte boundary has another kernel, unless a second array does not.
+    constexpr bool meets_no_aligned = !has_second<Op>;
+    const uint64 leaf = uint64(tile) * warps + threadIdx.x / lanes;  // warp_of_block would take too many registers
+    auto value = leaf_fold<Op, joins_whole_leaves<Op>, false, meets_no_aligned>(source, leaf, threadIdx.x % lanes);
     value = block_fold<Op, Warps>(value, shared, 0, blockDim.x / lanes);
     launch_dependents();  // at the latest
     // Made anew, as the row and the numbers are: kept all along they would take registers that the elements need.

@@ -42,6 +42,7 @@ _SHORT_ROWS: tuple[str | tuple[str, ...], ...] = (
     ("levels", "lane_bits", "step_bits", "group_bits", "held_bits", "row_bits", "warps", "in_part"),
     ("whole_blocks", "present", "among", "idle", "results"),
     *(f"{what}[{i}]" for what in ("apart", "second_apart") for i in range(3)),
+    *("low_second", "high_second"),
 )
 _WHOLE = ("block", "cluster", "few_tiles", "tiles", "whole")
 _ROLES = (

@@ -63,6 +63,12 @@ class _Problem(NamedTuple):
     def result_bytes(self) -> int:
         return self.rows * self.reduction.results * self.types.result_dtype.itemsize
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether pieces of the default size are cut into parts of many rows side by side, which lie apart."""
+        element = self.types.element
+        return self.row_bytes > PIECE_BYTES // 2 and self.behind * element.leaf * element.itemsize > PIECE_BYTES // 2
+
     def bound(self, stream: Stream, **array: Any) -> Any:
         """Return the launch of this reduction for an array of some shape, bound to a stream."""
         made = plan(
@@ -105,7 +111,8 @@ def reduce_large(
     It is read in pieces, through at most 80 MiB of page-locked memory, out of which the link copies what is read; the
     next call has it, and `lowlevel_reduce.empty_cache` frees it. Several threads read: arrays and files without gaps as
     they lie, of others what NumPy gathers. Where no order of the axes has the rows one behind the other, as for all of
-    an array in Fortran order, it comes to the device whole if it fits; else NumPy gathers that, too. A file that is
+    an array in Fortran order, or where a leaf's rows side by side have more than 64 MiB, so that a piece would be short
+    runs of the file, it comes to the device whole if it fits; else NumPy gathers that, too. A file that is
     given by its path is read without a mapping: if somebody cuts it short meanwhile, that is a ValueError. A
     `numpy.memmap` is the caller's mapping, whose file must stay as long as it is: that is asked before each read of
     some MiB, but if it becomes shorter during one, the system ends the process by SIGBUS, as it does wherever a mapping
@@ -246,8 +253,8 @@ def _reduced(
     shape = problem.shape if results == 1 else (results, *problem.shape)
     with stream.context.pushed():
         result = DeviceArray.empty(shape, problem.types.result_dtype, stream)
-        if problem.whole is not None and problem.whole.fits(problem.result_bytes, most):
-            lies = problem.whole
+        lies = problem.whole
+        if lies is not None and (lies.is_needed or problem.is_wide) and lies.fits(problem.result_bytes, most):
             launch = problem.bound(stream, shape=lies.shape, strides_bytes=lies.strides, axis=lies.axes)
             lies.bring(PIECE_BYTES // 2, stream, told, lambda source: launch(source, result.pointer))
         elif problem.rows:

@@ -29,12 +29,15 @@ class Whole(NamedTuple):
         What it is there, the strides in bytes.
     axes : tuple of int
         Those that are reduced.
+    is_needed : bool
+        Whether no order of the axes has the rows as it lies.
     """
 
     source: Source
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     axes: tuple[int, ...]
+    is_needed: bool
 
     @property
     def size_bytes(self) -> int:
@@ -64,23 +67,24 @@ class Whole(NamedTuple):
 def arranged(source: Source, axes: list[int]) -> tuple[Source, tuple[int, int, int], Whole | None]:
     """Return an array, maybe with its axes in another order, and its rows apart, their elements, rows side by side.
 
-    Where no order of its axes has these as it lies, it may be brought to the device whole: the last is that, or None.
+    The last is what may be brought to the device whole, if it has no gaps: there is need of it where no order of the
+    axes has these rows as it lies.
     """
     shape, order = source.shape, source.order()
     sizes = None if order is None else sizes_in(order, shape, axes)
     if order is not None and sizes is not None:
-        return source.transposed(order), sizes, None
+        return source.transposed(order), sizes, _whole_of(source, order, axes, is_needed=False)
     kept = [each for each in range(len(shape)) if each not in axes]
     is_run = axes == list(range(axes[0], axes[-1] + 1)) if axes else True
     if not is_run or (kept and not source.is_contiguous):
         sizes = (math.prod(shape[each] for each in kept), math.prod(shape[each] for each in axes), 1)
-        return source.transposed((*kept, *axes)), sizes, _whole_of(source, order, axes)
+        return source.transposed((*kept, *axes)), sizes, _whole_of(source, order, axes, is_needed=True)
     first, end = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))
     sizes = (math.prod(shape[:first]), math.prod(shape[first:end]), math.prod(shape[end:]))
-    return source, sizes, _whole_of(source, order, axes)
+    return source, sizes, _whole_of(source, order, axes, is_needed=True)
 
 
-def _whole_of(source: Source, order: Sequence[int] | None, axes: Sequence[int]) -> Whole | None:
+def _whole_of(source: Source, order: Sequence[int] | None, axes: Sequence[int], *, is_needed: bool) -> Whole | None:
     """Return an array that lies side by side in an order of its axes; None if it does not."""
     if order is None or len(order) > MAX_AXES:
         return None
@@ -88,7 +92,7 @@ def _whole_of(source: Source, order: Sequence[int] | None, axes: Sequence[int]) 
     for each in reversed(order):
         strides[each] = extent
         extent *= source.shape[each]
-    return Whole(source.transposed(tuple(order)), source.shape, tuple(strides), tuple(axes))
+    return Whole(source.transposed(tuple(order)), source.shape, tuple(strides), tuple(axes), is_needed)
 
 
 def _nothing(_: int) -> None:

@@ -18,7 +18,7 @@ from lowlevel_reduce.plans.loading import load_beside
 from lowlevel_reduce.plans.mapping import Mapping, extents_of, facts_of, map_request
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.fields import shape_values, short_row_values
-from lowlevel_reduce.strategy.joined_columns import parts_of_rows
+from lowlevel_reduce.strategy.joined_columns import groups_of_tiles, in_memory, parts_of_rows
 from lowlevel_reduce.strategy.selection import Request, choices, request_of, select
 from lowlevel_reduce.strategy.whole import Strategy
 
@@ -198,8 +198,14 @@ def fields_of(
     if chosen.joined > 1 and (parts := parts_of_rows(problem, types.element.itemsize)) is not None:
         fields = (length, parts[0].length, problem.rows, count, *initial)
         return (*fields, *shape_values(parts[0], chosen.joined, chosen.run, chosen.folders))
+    if chosen.name == "columns":
+        lying = in_memory(problem, types.element.itemsize)
+        results = () if lying is problem else problem.kept
+        return (*fields, *shape_values(lying, folders=chosen.folders, results=results))
     if chosen.name != "short_rows":
-        return (*fields, *shape_values(problem, folders=chosen.folders))
+        in_order = chosen.name != "batch" or chosen.cluster > 1
+        run = 1 if in_order else groups_of_tiles(problem, problem.rows * chosen.parts)
+        return (*fields, *shape_values(problem, run=run, folders=chosen.folders))
     # The pivot of chunks is no second array.
     second = reduction.second_dtype(types.element) if reduction.two_arrays else None
     itemsizes = types.element.itemsize, 0 if second is None else second.itemsize

@@ -34,6 +34,9 @@ _CLUSTER_WARPS = 8
 
 _LEAST_LANE_BITS, _LANE_BITS, _VECTOR_BITS = 2, 5, 8
 
+_WARPS_TO_FILL = 16
+"""Warps of a multiprocessor that have room with several short rows each: with fewer, each has fewer rows."""
+
 _STATIC_BYTES = 2048
 """Shared memory that a block of `turn_rows` uses besides what it keeps, at most."""
 
@@ -169,7 +172,7 @@ def choose_mapping(
     if name == "warp_rows":
         if leaves > 1 or (cluster or 1) > 1:
             raise ValueError("strategy 'warp_rows' is for rows of at most 4 KiB, without clusters")
-        return _short(vectors, rows)
+        return _short(vectors, rows, facts.multiprocessors)
     if name in ("block_rows", "split_rows"):
         blocks = _cluster_of(held, rows, facts, largest, cluster)
         if name == "block_rows":
@@ -178,13 +181,16 @@ def choose_mapping(
     return _in_turns(held, rows, facts, largest, cluster, held_arrays if writes else 0, shared_bytes)
 
 
-def _short(vectors: int, rows: int) -> RowMapping:
+def _short(vectors: int, rows: int, multiprocessors: int) -> RowMapping:
     bits = max((vectors - 1).bit_length(), _LEAST_LANE_BITS)
     lane_bits, step_bits = min(bits, _LANE_BITS), max(bits - _LANE_BITS, 0)
     is_single = step_bits > 1  # of rows of more than two steps a warp has one
-    warps = rows if is_single else -(-rows // (1 << (_VECTOR_BITS - bits)))
+    of_warp, fewer = 1 if is_single else 1 << (_VECTOR_BITS - bits), 0
+    while of_warp > 1 and -(-rows // of_warp) * 2 <= _WARPS_TO_FILL * multiprocessors:
+        of_warp, fewer = of_warp // 2, fewer + 1
+    warps = -(-rows // of_warp)
     of_block = min(_WARPS, power_of_two(warps))
-    cut = 1 | _SINGLE_FLAG if is_single else lane_bits | step_bits << 3
+    cut = 1 | _SINGLE_FLAG if is_single else lane_bits | fewer << 4 | step_bits << 8
     return _checked(RowMapping("warp_rows", of_block, 1, -(-warps // of_block), cut))
 
 

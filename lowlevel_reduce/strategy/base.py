@@ -104,10 +104,10 @@ def rows_of_a_warp(parts: int) -> int:
     return 4 // power_of_two(-(-parts // LANES))
 
 
-def short_row_bits(levels: int, *, two_arrays: bool, halved: bool = False) -> int:
+def short_row_bits(levels: int, *, two_arrays: bool, halved: int = 0) -> int:
     """Return log2 of the short rows that a warp takes; `levels` and `halved` are those of `RowStrategy`.
 
-    As many as make eight vectors a lane, of both arrays together, or half as many: `reduce_short_rows` in cuda_src.
+    As many as make eight vectors a lane, of both arrays together, or fewer: `reduce_short_rows` in cuda_src.
     """
     return max(STEP_BITS - two_arrays + LANE_BITS - max(levels, 1), 0) - halved
 
@@ -134,8 +134,7 @@ class RowStrategy(NamedTuple):
     most_warps : int
         For rows in one turn, the warps of the largest block that the kernel is compiled for.
     anywhere_bounds : tuple of int or None
-        These and `resident_blocks` of the kernel that takes rows at any address in turns or in one; None if all kernels
-        have the same.
+        These and `resident_blocks` of the kernel that takes rows at any address; None if all kernels have the same.
     contiguous : bool
         Whether each row's elements lie one after the other; of "elements", whether neighbouring lanes have neighbouring
         elements, not neighbouring rows.
@@ -144,8 +143,8 @@ class RowStrategy(NamedTuple):
     levels : int
         For short rows, log2 of the vectors of one, rounded up: the tree's levels in lanes and then in steps. Of
         "elements", those in steps.
-    halved : bool
-        Of short rows, whether a warp has half as many as it may, because warps are few.
+    halved : int
+        Of short rows, how often what a warp may have is halved, because warps are few.
     warps : int
         Warps in a block.
     cluster : int
@@ -163,6 +162,8 @@ class RowStrategy(NamedTuple):
     folded_by : {"nobody", "cluster", "warps", "blocks"}
         Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
         of some, or a block those of a column.
+    together : bool
+        Of "elements", whether a thread takes several rows at once.
     joined, run : int
         Columns, one after the other, that are parts of a row; 1 if each is a row. Their partials are folded in runs of
         so many first, if that is more than 1: `JoinedFolders` in cuda_src/columns/reduce_columns.cuh.
@@ -180,7 +181,7 @@ class RowStrategy(NamedTuple):
     contiguous: bool = True
     aligned: bool = False
     levels: int = 0
-    halved: bool = False
+    halved: int = 0
     warps: int = WARPS
     cluster: int = 1
     resident_blocks: int = RESIDENT_HEAVY
@@ -189,6 +190,7 @@ class RowStrategy(NamedTuple):
     straight: bool = True
     tile: Tile = _NO_TILE
     folded_by: FoldedBy = "nobody"
+    together: bool = False
     joined: int = 1
     run: int = 1
 
@@ -232,7 +234,7 @@ class RowStrategy(NamedTuple):
             lane_bits = LANE_BITS - self.tile.columns.bit_length() + 1
             warp_bits, warps = self.warps_of_a_row.bit_length() - 1, self.warps.bit_length() - 1
             own_shift, part_shift = (lane_bits, 0) if self.contiguous else (0, LANE_BITS - lane_bits)
-            shifts = own_shift << 32 | part_shift << 40
+            shifts = own_shift << 32 | part_shift << 40 | self.together << 48
             return self.levels | lane_bits << 8 | warp_bits << 16 | warps << 24 | shifts
         if self.name != "columns":
             several = self.warps > self.warps_of_a_row or not self.in_one_turn

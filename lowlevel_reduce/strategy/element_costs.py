@@ -13,7 +13,7 @@ from lowlevel_reduce.layout import SECTOR_BYTES
 from lowlevel_reduce.strategy.base import WARPS, Task
 from lowlevel_reduce.strategy.whole import power_of_two
 
-__all__ = ["is_light", "time_by_elements", "time_otherwise"]
+__all__ = ["is_light", "pairs_anywhere", "time_by_elements", "time_otherwise"]
 
 _MEMORY, _L2, _L2_BYTES = 24e3, 38e3, 2e5
 """Bytes that a multiprocessor reads of its share of the memory in a microsecond, and of the L2, which holds so many
@@ -39,7 +39,7 @@ each kept axis but the innermost; for each element and reduced axis but the inne
 _MOMENTS_TOGETHER, _MOMENTS_BYTES = 15.0, 16
 """For each element of moments where a load brings a vector of a row: their accumulators have so many bytes at least."""
 
-_LIGHT_FIXED, _LIGHT_ELEMENT, _LIGHT_TOGETHER, _LIGHT_BYTES, _LIGHT_ROW = 95.0, 11.0, 9.0, 4, 32
+_LIGHT_FIXED, _LIGHT_ELEMENT, _LIGHT_TOGETHER, _LIGHT_BYTES, _LIGHT_ROW = 95.0, 11.0, 9.0, 4, 256
 """The first two for elements of two bytes with accumulators of no more than so many bytes, and the second of them where
 a load brings several elements of a row; of rows that are no whole vectors, and have no more than so many elements."""
 
@@ -55,12 +55,20 @@ _VECTOR_ANYWHERE, _ROW_ANYWHERE, _WIDE_VECTOR, _STRIDED_ELEMENT = 0.6e-3, 0.8e-3
 """And what a multiprocessor takes: for a vector of a row at any address, for such a row at least, for a vector with a
 wide accumulator, and for an element of those that lie apart."""
 
-_NARROW_VECTOR = 0.9e-3
-"""The same for a vector of light elements of short rows at any address, of as many as a row's threads have room for."""
+_NARROW_VECTOR, _PAIR_VECTOR = 0.9e-3, 1.25e-3
+"""The same for a vector of light elements of short rows at any address, of as many as a row's threads have room for;
+and where accumulators are a maximum and a sum beside it, whose exponentials idle threads have as well."""
+
+_LIGHT_FEW, _LONGER_ROWS, _LONGER_PAIRS = 32, 0.7, 1.0
+"""What both start later by, of more elements than so many."""
 
 _VECTOR_OF_TWO = 6e-3
 """The same for a vector of one- or two-byte elements at any address that go with a second array's: those are loaded one
 after the other."""
+
+_JOINED_VECTOR_OF_TWO, _JOINED_BYTES = 1.4e-3, 2
+"""The same for rows of more vectors than a warp has lanes, of elements of so many bytes that follow each other in both
+arrays: both arrays' vectors are joined (cuda_src/rows/wide_rows.cuh). dot of bfloat16 20,000 x 1,045 takes 30.1 us."""
 
 _COLUMNS, _OF_SEVERAL_AXES, _OF_SEVERAL_RUNS, _OF_TWO = 1.6, 1.8, 0.3, 0.3
 """The start of columns, and more where several axes are reduced, where several are not, and for columns of two arrays
@@ -68,6 +76,9 @@ that are no shorter than `_LONG_COLUMN`."""
 
 _OF_FEW_BYTES: Mapping[int, float] = {1: -0.18, 2: 0.2}
 """And by the bytes of an element."""
+
+_OF_SHORT_BYTES = 0.3
+"""And for columns of fewer bytes than a vector."""
 
 _OF_ODD_BYTES = 0.6
 """And where columns of two bytes are no whole words, so that some are loaded one by one."""
@@ -134,6 +145,7 @@ def time_otherwise(of: Task) -> float:
         start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
         start += _OF_TWO * (of.two_arrays and problem.length >= _LONG_COLUMN)
         start += _OF_PAIRS * _has_pairs(of)
+        start += _OF_SHORT_BYTES * (of.itemsize == 1 and problem.length < VECTOR_BYTES)
         start += _wide_columns(of) if _are_several(of) else 0.0
         start += _OF_ODD_BYTES * (of.itemsize == 2 and _are_odd(of))
         between = min(abs(problem.kept[0].stride), SECTOR_BYTES) / of.itemsize  # what lies there is read as well
@@ -149,14 +161,25 @@ def time_otherwise(of: Task) -> float:
     vectors = -(-bytes_of_a_row // VECTOR_BYTES)
     if problem.kind == "rows":
         each = _WIDE_VECTOR * vectors if _is_wide(of) else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
-        each = _VECTOR_OF_TWO * vectors if of.two_arrays and of.itemsize <= 2 else each
-        each = max(each, _NARROW_VECTOR * power_of_two(vectors)) if is_light(of) else each
+        if of.two_arrays and of.itemsize <= 2:
+            each = (_JOINED_VECTOR_OF_TWO if _are_joined(of, vectors) else _VECTOR_OF_TWO) * vectors
+        if is_light(of):
+            each = max(each, _NARROW_VECTOR * power_of_two(vectors))
+        elif pairs_anywhere(of):
+            each = max(each, _PAIR_VECTOR * power_of_two(vectors))
+        if problem.length > _LIGHT_FEW:
+            more += _LONGER_ROWS * is_light(of) + _LONGER_PAIRS * pairs_anywhere(of)
         least = _WIDE_STEP * -(-vectors // LANES) if _are_several(of) else 0.0
         return _ROWS_ANYWHERE + more + max(_reading(of, 1.0), rows * each, least)
     each, run = _STRIDED_ELEMENT * problem.length, problem.reduced[0]
     if run.stride == of.itemsize and run.size * of.itemsize % VECTOR_BYTES == 0:  # a load brings a vector
         each = _VECTOR_ANYWHERE * vectors
     return _STRIDED_ROWS + max(_reading(of, 1.0), rows * each)
+
+
+def _are_joined(of: Task, vectors: int) -> bool:
+    seconds = [axis.second_stride for axis in of.problem.reduced]
+    return vectors > LANES and of.itemsize == _JOINED_BYTES and seconds == [of.itemsize]
 
 
 def _is_wide(of: Task) -> bool:
@@ -171,6 +194,12 @@ def _are_moments(of: Task) -> bool:
 def _are_several(of: Task) -> bool:
     """Return whether accumulators are moments or places; complex and compensated ones are heavy, of sixteen bytes."""
     return _is_wide(of) and not of.two_arrays and not (of.heavy and of.accumulator_bytes == _MOMENTS_BYTES)
+
+
+def pairs_anywhere(of: Task) -> bool:
+    """Return whether rows at any address, of no more vectors than a warp has lanes, have a maximum and a sum."""
+    problem = of.problem
+    return problem.kind == "rows" and not problem.aligned and problem.length <= _LIGHT_ROW and _has_pairs(of)
 
 
 def _has_pairs(of: Task) -> bool:

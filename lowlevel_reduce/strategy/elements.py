@@ -9,7 +9,7 @@ from typing import Any
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.layout import SECTOR_BYTES, Problem
 from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Task, Tile
-from lowlevel_reduce.strategy.element_costs import is_light, time_by_elements, time_otherwise
+from lowlevel_reduce.strategy.element_costs import is_light, pairs_anywhere, time_by_elements, time_otherwise
 
 __all__ = [
     "ELEMENT_WARPS",
@@ -40,6 +40,10 @@ _SMALL, _MARGIN, _LIGHT_MARGIN, _ROWS_MARGIN, _WORDS_MARGIN, _WORD_BYTES = 5.0, 
 """Where the others take longer than this by the model, in microseconds, by what factor they must be slower: a small
 kernel wins little there in the place where it is used. Light elements of large columns take longer than the model says;
 rows have margins of their own, for those of words, of so many bytes, others load by words as well."""
+
+_SMALL_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 128
+"""Rows are taken several at once if an element's bytes times an accumulator's are no more than the first, rows are
+fewer bytes apart than the second, and so many threads to a multiprocessor remain."""
 
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
@@ -77,11 +81,14 @@ def elements_of_a_thread(itemsize: int) -> int:
 
 @lru_cache(maxsize=_REMEMBERED)
 def faster_elements(of: Task) -> RowStrategy | None:
-    """Return how rows of few elements are cut if that takes less time than other kernels, by the model; else None."""
+    """Return how rows of few elements are cut if that takes less time than others, by the model or as seen, or None."""
     problem, itemsize = of.problem, of.itemsize
     if not takes_elements(problem, itemsize):
         return None
-    bits, others = _bits(of), time_otherwise(of)
+    bits = _bits(of)
+    if problem.kind == "rows" and not problem.aligned and _are_few(of, *bits):
+        return _cut(of, *bits)
+    others = time_otherwise(of)
     if others > _SMALL:
         others /= _margin(of, others)
     faster = time_by_elements(of, *bits, elements_of_a_thread(itemsize)) < others
@@ -92,8 +99,29 @@ def _margin(of: Task, others: float) -> float:
     if of.problem.kind == "rows" and of.itemsize >= _WORD_BYTES:
         return _WORDS_MARGIN
     if not is_light(of):
-        return _MARGIN
+        return _ROWS_MARGIN if pairs_anywhere(of) else _MARGIN
     return _ROWS_MARGIN if of.problem.kind == "rows" else _LIGHT_MARGIN if others > 2 * _SMALL else _MARGIN
+
+
+def _rows_at_once(of: Task) -> int:
+    """Return how many rows a thread takes at once that has whole ones: several if they are many, small, contiguous.
+
+    `reduce_together` in cuda_src/rows/rows_together.cuh takes those, which have two to eight elements.
+    """
+    problem = of.problem
+    if of.itemsize * of.accumulator_bytes > _SMALL_BYTES or of.heavy or of.two_arrays or problem.length < 2:
+        return 1
+    if len(problem.kept) != 1 or len(problem.reduced) != 1 or problem.reduced[0].stride != of.itemsize:
+        return 1
+    at_once = 4 if problem.length <= 4 else 2
+    few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
+    stride = problem.kept[0].stride
+    return at_once if not few and 0 < stride < _NEAR_BYTES and stride % of.itemsize == 0 else 1
+
+
+def _are_few(of: Task, thread_bits: int, *_: int) -> bool:
+    """Return whether rows are less than a thread's, and taken several at once: 0.2 to 0.8 of others' time was seen."""
+    return thread_bits == 0 and of.problem.length < elements_of_a_thread(of.itemsize) and _rows_at_once(of) > 1
 
 
 def choose_elements(of: Task) -> RowStrategy:
@@ -107,8 +135,9 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
     groups = -(-problem.rows // (1 << beside_bits))
     wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
+    at_once = 1 if thread_bits else _rows_at_once(of)
     step_bits = max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
-    needed = -(-groups // (warps // warps_of_a_row))
+    needed = -(-groups // (warps // warps_of_a_row * at_once))
     turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows
     return RowStrategy(
         "elements",
@@ -119,5 +148,6 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
         warps=warps,
         programmatic=facts.programmatic,
         tile=Tile(1 << beside_bits, 1, 1),
+        together=at_once > 1,
         **KERNEL_BOUNDS,
     )

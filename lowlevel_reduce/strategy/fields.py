@@ -33,7 +33,7 @@ _FAR_BYTES = 1 << 31
 _ADDED: Mapping[ArgumentKind, str] = {
     "whole": "",
     "shaped": _SHAPE,
-    "short_rows": _SHAPE + "QQ" + "Q" * (2 * STEP_BITS),
+    "short_rows": _SHAPE + "QQ" + "Q" * (2 * STEP_BITS) + "qq",
     "segments": "qqQQ",
     "partials": "Q",
     "parts": "Q" * 9,
@@ -49,8 +49,13 @@ def signature(kind: ArgumentKind) -> str:
     return _SIGNATURES[kind]
 
 
-def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int = 0) -> tuple[int, ...]:
-    """Return the fields that `ShapedProblem` adds; the last three parameters are of `RowStrategy`, for columns."""
+def shape_values(
+    problem: Problem, joined: int = 1, run: int = 1, folders: int = 0, results: tuple[Axis, ...] = ()
+) -> tuple[int, ...]:
+    """Return the fields that `ShapedProblem` adds; `joined`, `run` and `folders` are of `RowStrategy`.
+
+    `results` are the axes of the results, if the kept ones are those of memory alone.
+    """
     kept, reduced = problem.kept, problem.reduced
     apart = second_apart = reach = second_reach = 0
     for axis in (*kept, *reduced[1:]):
@@ -60,12 +65,14 @@ def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int =
         reach += (axis.size - 1) * abs(axis.stride)
         second_reach += (axis.size - 1) * abs(axis.second_stride)
     far = max(reach, second_reach) >= _FAR_BYTES
-    results = [axis.result_stride for axis in kept]
-    permuted = int(joined > 1 or results != sorted(results))
+    strides = [axis.result_stride for axis in results or kept]
+    permuted = 0
+    if joined > 1 or strides != sorted(strides):
+        permuted = len(strides) << 32 | (len(kept) if results else 0)
     innermost = reduced[0] if reduced else Axis(0, 0)
     return (
         apart % VECTOR_BYTES, innermost.stride, innermost.size, second_apart % VECTOR_BYTES,
-        *_axes(kept, reduced),
+        *_axes(kept, reduced, results),
         problem.low, problem.high, int(far), permuted, joined, run, folders,
     )  # fmt: skip
 
@@ -105,6 +112,9 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
         bytes_apart = (step_bytes << j if j < step_bits else group_bytes << (j - step_bits) for j in range(STEP_BITS))
         return tuple(each % (1 << 64) for each in bytes_apart)  # of rows that are not there, it may be anything
 
+    reaches = [axis.second_stride * (axis.size - 1) for axis in (*problem.kept, *problem.reduced)]
+    second_low = sum(reach for reach in reaches if reach < 0)
+    second_high = sum(reach for reach in reaches if reach > 0) + second_itemsize
     in_part = int(-(-problem.length // vector) != 1 << levels)
     present, idle = (1 << (1 << of_pass)) - 1, (1 << lane_bits) - 1 - among
     rows = held_bits, row_bits, strategy.warps, in_part
@@ -114,6 +124,8 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
         (problem.rows >> row_bits) // strategy.warps | _bytes(*held) << 32,
         *apart(LANES * VECTOR_BYTES, kept.stride),
         *apart(LANES * vector * second_itemsize, kept.second_stride),
+        second_low,
+        second_high,
     )
 
 
@@ -122,9 +134,12 @@ def _bytes(*values: int) -> int:
     return int.from_bytes(bytes(values), "little")
 
 
-def _axes(kept: Sequence[Axis], reduced: Sequence[Axis]) -> tuple[int, ...]:
-    """Return the fields of both: how many there are, kept ones axis by axis, and reduced ones word by word."""
-    beside = [word for axis in _words(kept) for word in axis]
+def _axes(kept: Sequence[Axis], reduced: Sequence[Axis], results: Sequence[Axis]) -> tuple[int, ...]:
+    """Return the fields of both: how many there are, kept ones axis by axis, and reduced ones word by word.
+
+    Axes of the results stand behind the kept ones.
+    """
+    beside = [word for axis in _words((*kept, *results)) for word in axis]
     return (len(kept), len(reduced), *beside, *[axis[kind] for kind in range(4) for axis in _words(reduced)])
 
 

@@ -15,12 +15,19 @@ _MOST_WARPS, _MOST_WIDE_WARPS = 16, 12
 two blocks of twelve warps leave a thread the 80 registers that it needs."""
 
 
+_SMALL_BYTES = 2
+"""Of short rows of such elements at any address as many blocks fit as before long ones had code of their own."""
+
+
 def bounded(chosen: RowStrategy, itemsize: int, accumulator_bytes: int, **options: bool) -> RowStrategy:
     """Return a strategy with the bounds of its kernels; the options are those of `bounds_of_rows`."""
     warps, resident = bounds_of_rows(chosen, itemsize, accumulator_bytes, **options)
     anywhere = None
     if chosen.name == "rows" and chosen.contiguous:
         anywhere = bounds_of_rows(chosen._replace(in_one_turn=True), itemsize, accumulator_bytes, **options)
+    if chosen.name == "short_rows" and chosen.contiguous and itemsize <= _SMALL_BYTES and accumulator_bytes <= 8:
+        light = not (options["heavy"] or options["two_arrays"])
+        anywhere = (WARPS, RESIDENT_LIGHTEST) if light else None
     return chosen._replace(most_warps=warps, resident_blocks=resident, anywhere_bounds=anywhere)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.strategy.base import (
     ROW_STRATEGIES,
@@ -15,6 +15,7 @@ from lowlevel_reduce.strategy.base import (
     rows_of_a_warp,
     short_row_bits,
 )
+from lowlevel_reduce.strategy.element_costs import pairs_anywhere
 from lowlevel_reduce.strategy.elements import choose_elements, faster_elements, takes_elements
 from lowlevel_reduce.strategy.joined_columns import are_columns, choose_columns, suits, why_columns
 from lowlevel_reduce.strategy.row_bounds import RESIDENT_LIGHTEST, bounded
@@ -51,6 +52,16 @@ _FEW_WARPS, _FEW_WIDE_WARPS = 2, 8
 """Up to so many warps of a multiprocessor, those of short rows have half as many rows each: what a warp executes is
 what such launches wait for. The latter where accumulators are wide."""
 
+_PAIRS = 32
+"""So many times as many where elements are at any address and take exponentials: 20,000 x 151 of bfloat16 8.76 us
+instead of 9.55, 40,000 x 151 15.8 instead of 16.3."""
+
+_FEW_IN_TURN = 32
+"""Up to so many warps of a multiprocessor have one short row each, of those that a warp takes one after the other."""
+
+_SMALL_BYTES = 2
+"""Elements of which such rows are, at most; of two arrays, those of both have so many."""
+
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
 
@@ -67,6 +78,10 @@ _LONG_ROW, _UNEVEN_ROWS = 64, 0.1
 """Rows of at least this many leaves are cut into tiles if, with a block for each row, all blocks would run at once and
 leave more than this fraction of the device idle, because multiprocessors would have different numbers of them. 300 x
 2^18 takes 70 us in tiles and 108 with a block for each row."""
+
+_FEW_GATHERED, _SMALL_TILE = 4, 4
+"""Rows of so few leaves stay in one block where elements are loaded one by one; and from so many warps on, a tile has
+more only where multiprocessors would have more than two tiles."""
 
 _FOLDED_BY_BLOCKS = 3
 """Up to this many rows per multiprocessor each have folding blocks of their own; of more rows each warp of a folding
@@ -196,8 +211,12 @@ def _have_a_warp_each(of: Task) -> bool:
 
 
 def _why_cut(of: Task, leaves: int) -> str | None:
-    """Return why rows of many leaves are cut into tiles; None if they are not."""
+    """Return why rows of several leaves are cut into tiles; None if they are not."""
     problem, facts, narrow = of.problem, of.facts, of.narrow
+    if 2 * problem.rows <= facts.multiprocessors and _are_gathered(of, leaves):
+        return "elements are loaded one by one, and rows are so few that each may have several multiprocessors"
+    if leaves <= WARPS:
+        return None
     if problem.rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
         return "the rows are too few to fill the device with a block each, so each is cut into tiles"
     if narrow and leaves >= _LONGEST_ROW and are_aligned(problem, of.vector) and not of.two_arrays:
@@ -216,7 +235,7 @@ def _fastest(of: Task, leaves: float) -> tuple[str, str]:
             return "rows", "rows of no more than one leaf are few enough for a warp each"
         return "short_rows", "a row is no more than one leaf of 4 KiB"
     whole = math.ceil(leaves)
-    cut = _why_cut(of, whole) if whole > WARPS else None
+    cut = _why_cut(of, whole)
     return _fastest_uncut(of, leaves) if cut is None else ("batch", cut)
 
 
@@ -248,13 +267,25 @@ def _short_rows(of: Task) -> RowStrategy:
     levels = (max(1, -(-problem.length // of.vector)) - 1).bit_length()
     bits = short_row_bits(levels, two_arrays=of.two_arrays)
     few = (_FEW_WARPS if of.narrow else _FEW_WIDE_WARPS) * of.facts.multiprocessors
-    halved = not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits
+    few *= _PAIRS if pairs_anywhere(of) else 1
+    halved = int(not of.two_arrays and bits > 0 and levels > 0 and problem.rows <= few << bits)
+    if _are_one_after_the_other(of, levels):
+        few = _FEW_IN_TURN * of.facts.multiprocessors
+        halved = next(k for k in range(bits + 1) if k == bits or problem.rows > few << bits - k)
     needed = -(-problem.rows // (1 << bits - halved))
     warps = _warps_of_a_block(needed, 1, of.facts)
     contiguous = problem.kind != "strided"
     return RowStrategy(
         "short_rows", -(-needed // warps), contiguous=contiguous, levels=levels, halved=halved, warps=warps
     )
+
+
+def _are_one_after_the_other(of: Task, levels: int) -> bool:
+    """Return whether a warp takes its short rows so: each is a round trip to memory (cuda_src/rows/wide_rows.cuh)."""
+    small = of.narrow and of.itemsize <= _SMALL_BYTES
+    if of.two_arrays and [axis.second_stride for axis in of.problem.reduced] != [_SMALL_BYTES]:  # such as masks
+        return False
+    return small and levels > LANE_BITS and of.problem.kind == "rows" and not are_aligned(of.problem, of.vector)
 
 
 def _rows(of: Task, leaves: float) -> RowStrategy:
@@ -311,8 +342,29 @@ def _batch(of: Task, leaves: int, warps: int, cluster: int) -> RowStrategy:
     )
 
 
+def _are_gathered(of: Task, leaves: int) -> bool:
+    """Return whether a load brings one element, of rows that are long enough for small tiles to be worth it."""
+    return leaves > _FEW_GATHERED and of.problem.kind == "strided" and not are_aligned(of.problem, of.vector)
+
+
 def _tiles_of_a_row(of: Task, leaves: int) -> tuple[int, int]:
     """Return the warps of a tile and the tiles of a cluster: one, or all tiles of a row.
+
+    Warps that load elements one by one wait for each other's loads: where multiprocessors would have no tile, tiles are
+    smaller, and clusters of them are slower than partials (benchmarks/NOTES.md, "Elements that are not neighbours").
+    """
+    rows, multiprocessors = of.problem.rows, of.facts.multiprocessors
+    warps, cluster = _large_tiles_of_a_row(of, leaves)
+    if not _are_gathered(of, leaves) or rows * -(-leaves // warps) >= multiprocessors:
+        return warps, cluster
+    warps = 1
+    while rows * -(-leaves // warps) > multiprocessors * (1 if warps < _SMALL_TILE else 2):
+        warps *= 2
+    return warps, 1
+
+
+def _large_tiles_of_a_row(of: Task, leaves: int) -> tuple[int, int]:
+    """Return the same where multiprocessors may be idle if their number is no matter.
 
     For narrow accumulators a tile is as large as for a whole array of as many leaves: `policy` has the measurements.
     If a multiprocessor can be had for each tile, and a portable cluster holds a row, there are no partials: 16 rows of

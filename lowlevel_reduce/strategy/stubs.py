@@ -211,10 +211,8 @@ def _row_source(
         return source(kernel, "", "")
     if not contiguous:
         return source(kernel, "_strided", "Strided")
-    if kernel in ("rows", "at_once"):  # at any address the former takes the latter's launches
-        anywhere = source("rows", ANYWHERE, "Contiguous", anywhere_bounds)
-    else:
-        anywhere = source(kernel, ANYWHERE, "Contiguous")
+    of_any = "rows" if kernel == "at_once" else kernel  # at any address the former takes the latter's launches
+    anywhere = source(of_any, ANYWHERE, "Contiguous", anywhere_bounds)
     return source(kernel, "", "Aligned")._replace(twin=anywhere) if aligned else anywhere
 
 

@@ -1,6 +1,7 @@
 """The six kernels of each built-in row operation: they compile, and no register is spilt.
 
-Operations, types and architectures meet pairwise: all with all are 1,200 kernels, which would take seven minutes.
+Operations, types and architectures meet pairwise: all with all are 1,200 kernels, which would take seven minutes. A
+kernel spills if all of its attempts do, so the one that leaves most registers tells.
 """
 
 import pytest
@@ -51,5 +52,6 @@ def meetings():
 @pytest.mark.parametrize(("name", "dtype", "architecture"), list(meetings()))
 def test_no_spills(name, dtype, architecture, few):
     for source in few(list(row_family(OPERATIONS[name], dtype=dtype)), 1):
-        use = compile_kernel(source, architecture).kernels[source.entry]
+        last = source._replace(text=(source.text, *source.spare)[-1], spare=())
+        use = compile_kernel(last, architecture).kernels[source.entry]
         assert use.spill_store_bytes + use.spill_load_bytes == 0, f"{source.entry} spills: {use}"

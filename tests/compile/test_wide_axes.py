@@ -77,7 +77,8 @@ def test_offset_of_any_element(size):
 NEAR = """\
 #include "operators.cuh"
 #include "columns/shape.cuh"
-// For each thread: whether the elements it is about are near, how far each array's are, and those to the end of a run.
+// For each thread: whether the elements it is about are near, how far each array's are, those to the end of a run, and
+// how far the second is from each array's first element.
 extern "C" __global__ void near(const __grid_constant__ ShapedProblem problem, const uint64* firsts,
                                 const uint64* pasts, int64* out)
 {
@@ -85,12 +86,18 @@ extern "C" __global__ void near(const __grid_constant__ ShapedProblem problem, c
     uint32 past[1] = {uint32(pasts[threadIdx.x])};
     int32 offset[1], second[1];
     uint32 left[1];
-    out[4 * threadIdx.x] = problem.reduced.is_near(first, past[0]);
+    for (uint32 second = 0; second < 2; ++second) {
+        uint32 after[1] = {past[0]};
+        int64 from[1];
+        problem.reduced.far_offsets<1>(first, after, second == 1, from);
+        out[6 * threadIdx.x + 4 + second] = from[0];
+    }
+    out[6 * threadIdx.x] = problem.reduced.is_near(first, past[0]);
     problem.reduced.left_in_runs<1>(first, past, 16, left);
-    out[4 * threadIdx.x + 3] = left[0];
+    out[6 * threadIdx.x + 3] = left[0];
     problem.reduced.near_offsets<1, true>(first, past, offset, second);
-    out[4 * threadIdx.x + 1] = offset[0];
-    out[4 * threadIdx.x + 2] = second[0];
+    out[6 * threadIdx.x + 1] = offset[0];
+    out[6 * threadIdx.x + 2] = second[0];
 }
 """
 
@@ -116,17 +123,19 @@ def test_offsets_of_elements_near_another(axes):
              for past in (0, 1, 4095, 4096, *(draw.randrange(4096) for _ in range(THREADS - 4)))]  # fmt: skip
     memory = machine.GlobalMemory()
     given = [placed(memory, np.array(column, np.uint64)) for column in zip(*pairs, strict=True)]
-    out = memory.allocate(32 * THREADS)
+    out = memory.allocate(48 * THREADS)
     launch(kernel, memory, argument(axes) + struct.pack("3Q", *given, out), threads=THREADS)
-    found = np.frombuffer(memory.read(out, 32 * THREADS), np.int64).reshape(THREADS, 4)
+    found = np.frombuffer(memory.read(out, 48 * THREADS), np.int64).reshape(THREADS, 6)
     seconds = [axis._replace(stride=axis.second_stride) for axis in axes]
-    for (first, past), (is_near, *offsets, left) in zip(pairs, found.tolist(), strict=True):
+    for (first, past), (is_near, *offsets, left, whole, second_whole) in zip(pairs, found.tolist(), strict=True):
         far = [[offset(each, first + n) - offset(each, first) for each in (axes, seconds)] for n in range(past + 1)]
         reach = max(abs(each) for pair in far for each in pair)
         assert not is_near or reach < 2**31, (first, past)
         assert is_near or reach >= 2**29, (first, past)
         if reach < 2**31:
             assert offsets == far[past], (first, past)
+        assert (offset(axes, first + past) - whole) % 2**64 == 0
+        assert (offset(seconds, first + past) - second_whole) % 2**64 == 0
         size = axes[0].size if axes[1:] else MAX_BYTES
         assert left == min(16, size - (first + past) % size), (first, past)
 

@@ -103,6 +103,45 @@ def test_rows_in_several_turns(stream, monkeypatch):
     check(values("float32", (3, rows)), stream, 0, "mean_var", strategy=STRATEGY)
 
 
+@pytest.fixture
+def together(monkeypatch):
+    """Rows are taken together however few they are, by few blocks."""
+    monkeypatch.setattr(elements, "_TOGETHER_THREADS", 0)
+    monkeypatch.setattr(elements, "_BLOCKS", 1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+@pytest.mark.usefixtures("together")
+def test_rows_together(stream, cut, dtype):
+    """Rows of few small elements, several to a thread: in one turn and in more, and some that are left over."""
+    turn = stream.context.multiprocessor_count * MOST_THREADS
+    for length in cut(range(2, 9), [2, 3, 4, 7]):
+        for rows in cut([5, 40, 1003, 4 * turn, 9 * turn + 1234], [1003, 9 * turn + 1234]):
+            x = values(dtype, (rows, length + 1))
+            of = {"shape": (rows, length), "dtype": dtype, "axis": 1, "context": stream.context}
+            with lr.plan("sum", strategy=STRATEGY, **of) as plan:
+                assert plan.strategy.together
+            for op in ("sum", "max"):
+                check(np.ascontiguousarray(x[:, 1:]), stream, 1, op, strategy=STRATEGY)
+            check(x[:, :-1], stream, 1, strategy=STRATEGY)
+
+
+@pytest.mark.usefixtures("together")
+def test_rows_together_at_any_address(stream, cut):
+    """At multiples of sixteen bytes or not, of elements or not; with results of other types, and several of them."""
+    x, few = values("bfloat16", (300, 3)), values("int8", (77, 5))
+    for offset in cut([1, 2, 4, 8, 16], [2, 3, 16]):
+        check(x, stream, 1, strategy=STRATEGY, offset=offset)
+        check(few, stream, 1, "max", strategy=STRATEGY, offset=offset)
+    wide = reduced(x, "sum", stream=stream, axis=1, result_dtype="float32", strategy=STRATEGY)
+    assert_same(wide, lr.tree.reduce(x.astype("float32"), "sum", axis=1, accumulate="float32"))
+    check(x, stream, 1, "mean", strategy=STRATEGY)
+    check(x[:, ::-1], stream, 1, "max", strategy=STRATEGY)
+    check(x[::-1], stream, 1, "max", strategy=STRATEGY)
+    check(few, stream, 1, "minmax", strategy=STRATEGY)
+    check(few, stream, 1, "sum", initial=3, strategy=STRATEGY)
+
+
 def test_second_arrays(stream, cut):
     """A mask and other factors, beside the elements and anyhow."""
     for shape in cut([(7, 40), (40, 7), (3, 700)], [(7, 40), (3, 700)]):

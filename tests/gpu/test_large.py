@@ -103,7 +103,7 @@ def test_no_more_than_a_part_of_the_free_memory_is_taken(stream, monkeypatch):
         (4 * x.nbytes, 2 * x.nbytes, False),
     ]:
         monkeypatch.setattr(whole.binding, "call", lambda name, free=free: (free, 1 << 40))
-        assert whole.Whole(sources.source_of(x), x.shape, x.strides, (0, 1)).fits(4, limit) == is_whole
+        assert whole.Whole(sources.source_of(x), x.shape, x.strides, (0, 1), is_needed=True).fits(4, limit) == is_whole
         monkeypatch.undo()
         monkeypatch.setattr(sources._Memory, "read", read)
         if limit is not None:
@@ -374,8 +374,11 @@ def test_the_system_is_told_of_files_that_are_read_in_order(stream, tmp_path, mo
     assert told == [(0, 0, os.POSIX_FADV_SEQUENTIAL)]
     lr.reduce_large(paths, stream=stream)
     assert len(told) == 3
-    lr.reduce_large(paths[0], axis=0, stream=stream)  # some columns of all rows, then the next
+    some_columns = 20_000  # of all rows, then the next
+    found = lr.reduce_large(paths[0], axis=0, stream=stream, max_device_bytes=some_columns)
     assert len(told) == 3
+    assert bits(lr.reduce_large(paths[0], axis=0, stream=stream)) == bits(found)
+    assert len(told) == 4, "it comes whole, as it lies"
 
 
 def test_a_file_that_is_cut_short_is_an_error(stream, tmp_path):

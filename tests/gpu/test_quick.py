@@ -1245,13 +1245,21 @@ def test_a_tensor_whose_memory_holds_other_values_is_refused(libraries, legacy):
         lr.sum(x)
 
 
-def test_a_tensor_like_one_that_was_met_is_not_asked_what_lets_others_run(libraries, legacy, monkeypatch):
+def test_a_thread_asks_no_tensor_like_one_that_was_met_what_lets_others_run(libraries, legacy, monkeypatch):
     """Asking PyTorch whether a tensor is negated or conjugated lets go of the interpreter's lock each time."""
     keep = lr.DeviceArray.from_numpy(X, legacy), lr.DeviceArray.from_numpy(Y, legacy)
-    warm(Tensor(keep[0]))
-    for name in ("is_neg", "is_conj"):
-        monkeypatch.setattr(Tensor, name, lambda self: pytest.fail("it is asked"))
-    assert lr.sum(Tensor(keep[1])).numpy().tobytes() == bits(Y)
+
+    def work():
+        warm(Tensor(keep[0]))
+        with monkeypatch.context() as patched:
+            for name in ("is_neg", "is_conj"):
+                patched.setattr(Tensor, name, lambda self: pytest.fail("it is asked"))
+            result = lr.sum(Tensor(keep[1]))
+        with pytest.raises((ValueError, TypeError)):
+            lr.sum(Tensor(keep[1], negated=True))
+        return result.numpy().tobytes()
+
+    assert in_threads(work) == [bits(Y)]
 
 
 def test_a_tensor_whose_memory_was_taken_away_is_refused(libraries, legacy):

@@ -9,7 +9,7 @@ from lowlevel_reduce import tree
 from lowlevel_reduce.driver import Graph
 from lowlevel_reduce.operators import NumpyMeaning
 from lowlevel_reduce.rowops import strategy
-from lowlevel_reduce.rowops.norms import rms_norm_of
+from lowlevel_reduce.rowops.norms import normalize_of, rms_norm_of
 
 TYPES = ["bfloat16", "float16", "float32", "float64"]
 WAYS = [
@@ -170,6 +170,16 @@ def test_masked_rows_are_shorter_rows(stream, dtype, way):
         assert np.all(causal[row][seen:].astype(np.float32) == -np.inf)
 
 
+def test_masked_rows_that_share_a_warp(stream, monkeypatch):
+    monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
+    x, lengths = values("bfloat16", (6, 64)), np.array([3, 0, 64, 17, 31, 8], np.int32)
+    hidden = lr.softmax(x, lengths=lengths, stream=stream).numpy()
+    for row, short in enumerate(lengths):
+        alone = lr.softmax(x[row][:short][None], stream=stream).numpy()[0] if short else x[row][:0]
+        assert hidden[row][:short].tobytes() == alone.tobytes()
+        assert not hidden[row][short:].astype(np.float32).any()
+
+
 def test_rows_that_are_not_finite(stream):
     x = np.zeros((4, 40), np.float32)
     x[0] = -np.inf
@@ -283,6 +293,82 @@ def test_rows_at_odd_addresses_are_written_in_whole_blocks(stream, cut, dtype, w
         beside = memory[3:].reshape(x.shape)
         lr.normalize(x, out=beside, stream=stream, **way)
         assert_bits(beside, expected)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
+    """Several of a warp, whose blocks of 16 bytes have elements of two rows; in place, and elsewhere."""
+    monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)  # else a warp has several only of more rows than a test has
+    for rows, length in cut(
+        [(70, 9), (67, 15), (66, 31), (43, 61), (37, 62), (19, 149), (5, 257)], [(43, 61), (5, 149)]
+    ):
+        x = values(dtype, (rows, length))
+        expected = lr.softmax(x, stream=stream, strategy="turn_rows").numpy()  # a row for each block
+        for offset, other in ((0, 0), (5, 5), (1, 0)):
+            flat, there = np.zeros(x.size + 16, x.dtype), np.full(x.size + 16, 7, x.dtype)
+            flat[offset : offset + x.size] = x.ravel()
+            memory, out = (lr.DeviceArray.from_numpy(each, stream) for each in (flat, there))
+            read = memory[offset : offset + x.size].reshape(x.shape)
+            lr.softmax(read, out=out[other : other + x.size].reshape(x.shape), stream=stream)
+            there[other : other + x.size] = expected.ravel()
+            assert_bits(out, there)
+            if offset:
+                lr.softmax(read, out=read, stream=stream)
+                flat[offset : offset + x.size] = expected.ravel()
+                assert_bits(memory, flat)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_short_rows_with_room_between_them(stream, cut, monkeypatch, dtype):
+    """Several of a warp, of which each has its own blocks; nothing between them is written."""
+    monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
+    for rows, length in cut([(9, 149), (35, 61), (5, 331)], [(9, 149)]):
+        flat = values(dtype, (rows * (length + 8) + 1,))
+        size = flat.itemsize
+        strides = ((length + 8) * size, size)
+        view = np.lib.stride_tricks.as_strided(flat[1:], (rows, length), strides)
+        plan = lr.row_plan(
+            normalize_of("norm2"),
+            shape=(rows, length),
+            dtype=flat.dtype,
+            strides_bytes=strides,
+            output_strides_bytes={"out": strides},
+            parameters={"eps": 1e-12},
+            context=stream.context,
+        )
+        expected = flat.copy()
+        written = np.lib.stride_tricks.as_strided(expected[1:], (rows, length), strides)
+        written[...] = tree.normalize(np.ascontiguousarray(view))
+        memory, out = (lr.DeviceArray.from_numpy(flat, stream) for _ in range(2))
+        launch = plan.bind(stream)
+        launch(memory.pointer + size, out.pointer + size)
+        assert_bits(out, expected)
+        launch(memory.pointer + size, memory.pointer + size)
+        assert_bits(memory, expected)
+
+
+STATISTICS = lr.RowOperation(
+    "statistics",
+    reduce={"largest, total": "softmax_stats"},
+    write={"out": "x - largest"},
+    keep={"largest": "largest", "total": "total"},
+    numpy=lr.RowMeaning(
+        write=lambda v: {"out": v.x - v.largest, "largest": v.largest, "total": v.total},
+    ),
+)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_elements_that_stand_for_absent_ones_are_not_counted(stream, cut, monkeypatch, dtype):
+    """Of a row that ends with minus infinities, or has nothing else, each counts, and none behind the row's end."""
+    monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
+    for length in cut([3, 13, 61, 331, 1023, 2051], [61, 331, 1023]):
+        x = np.full((9, length), -np.inf, values(dtype, (1,)).dtype)
+        x[1, 0], x[2, length // 2], x[3, -1], x[4, 0], x[5, -1], x[6, 1] = 1, -2, 3, np.inf, np.nan, np.inf
+        x[7, :2] = 4
+        got = lr.row_operation(STATISTICS, x, stream=stream)
+        with np.errstate(invalid="ignore"):
+            assert_bits(got, tree.row_operation(STATISTICS, x))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

@@ -65,6 +65,25 @@ def test_leaves_of_rows_at_any_address_in_both_arrays(stream, cut, dtype):
             check(x, stream, 1, "dot", second=y, **places, strategy="rows")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_short_rows_at_any_address_in_both_arrays(stream, cut, dtype):
+    """The first and the last rows lie at an array's edges, those between them do not; and other orders of the second's.
+
+    The last ones have the second's first and last row beside rows in the middle of the first array.
+    """
+    for length in cut([2, 7, 65, 250, 1045], [65, 1045]):
+        x, y = values(dtype, (7, length)), values(dtype, (7, length), seed=1)
+        for offset, second_offset in cut([(0, 0), (1, 0), (0, 3), (5, 5)], [(0, 0), (0, 3)]):
+            places = {"offset": offset * x.itemsize, "second_offset": second_offset * x.itemsize}
+            check(x, stream, 1, "dot", second=y, **places, strategy="short_rows")
+        for second in (y[::-1], y[:1], y[:, :1], y[:, ::-1]):
+            check(x, stream, 1, "dot", second=second, second_offset=3 * x.itemsize, strategy="short_rows")
+        x = values(dtype, (2, *y.shape))
+        check(x, stream, 2, "dot", second=y[np.newaxis], second_offset=3 * x.itemsize, strategy="short_rows")
+        y[1:, 0] = np.inf  # behind the end of the row before
+        check(np.full_like(y, -0.0), stream, 1, "dot", second=np.abs(y), strategy="short_rows")
+
+
 @pytest.mark.parametrize("op", ["dot", "sum"])
 def test_second_arrays_that_do_not_follow_their_elements(stream, cut, op):
     """The same element for a row, the same row for all, every second element, elements in reverse, and rows apart."""

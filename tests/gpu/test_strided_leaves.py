@@ -6,6 +6,7 @@ from placed import values
 from test_shapes import check
 
 from lowlevel_reduce.layout import SECTOR_BYTES
+from lowlevel_reduce.strategy import joined_columns
 
 WAYS = [{"strategy": "rows"}, {"strategy": "batch"}, {"strategy": "batch", "cluster": 2}]
 
@@ -51,6 +52,15 @@ def test_runs_at_addresses_between_vectors(stream, cut, dtype, offset):
         check(runs(dtype, run, -run % vector, 258 * vector), stream, (0, 2), "mean", offset=offset, strategy="batch")
 
 
+@pytest.mark.parametrize("op", ["sum", "argmax", "mean_var", "logsumexp"])
+def test_a_multiprocessor_for_each_leaf(stream, cut, op):
+    """A tile has one leaf, or two or four; how many of a row there are, and how many rows."""
+    for leaves, rows in cut([(5, 1), (6, 30), (8, 1), (9, 2), (40, 1), (200, 1), (20, 9)], [(5, 3), (9, 2), (140, 1)]):
+        x = values("float32", (rows, leaves * 1024 - 77, 2))[:, :, 1]
+        check(x, stream, 1, op)
+        check(x[0], stream, None, op)
+
+
 @pytest.mark.parametrize("strategy", ["rows", "batch"])
 def test_steps_of_any_sign(stream, cut, strategy):
     for dtype in cut(["float32", "float16", "int8"], ["float16"]):
@@ -87,3 +97,12 @@ def test_one_row_of_few_strided_elements(stream):
     check(values("int8", (4528, 4))[:, 0], stream, 0, "max")
     check(values("bfloat16", (248, 64))[:, :32], stream)
     check(values("float16", (48, 1232))[:, ::2], stream, 0)
+
+
+@pytest.mark.parametrize("op", ["sum", "logsumexp", "norm2"])
+def test_tiles_in_turn_from_groups_that_share_sectors(stream, cut, monkeypatch, op):
+    """Whichever order tiles are read in, each of them is read once; groups have as many, or one more."""
+    monkeypatch.setattr(joined_columns, "_HELD_BYTES", 0)
+    for neighbours, length in cut([(3, 9000), (5, 50_001), (7, 40_000), (2, 8193)], [(3, 9000)]):
+        check(values("float32", (length, neighbours)).T, stream, None, op, strategy="batch", cluster=1)
+    check(values("float32", (2, 9000, 3)).transpose(0, 2, 1), stream, (1, 2), op, strategy="batch", cluster=1)

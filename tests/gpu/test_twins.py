@@ -79,6 +79,16 @@ def test_one_twin_takes_the_launches_of_all_whole_arrays(loaded, stream, leaves,
     assert loaded[-1].endswith("_float64_whole_anywhere")
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+@pytest.mark.parametrize("more", [0, 5])
+def test_the_twin_of_whole_arrays_has_no_other_code_for_aligned_ones(monkeypatch, stream, dtype, more):
+    """No launch of one array gives it any, so that it joins their leaves too: by a shift of 0."""
+    real = mapping.load_kernel
+    monkeypatch.setattr(mapping, "load_kernel", lambda source, architecture: real(source.twin or source, architecture))
+    x = values(dtype, 4 * 4096 // np.dtype(dtype).itemsize + more)
+    assert_same(reduced(x, stream=stream, offset=0), lr.tree.reduce(x))
+
+
 @pytest.mark.parametrize("leaves", [13, 66, 270])
 def test_the_twin_of_whole_arrays_reads_a_length(stream, leaves):
     x = values("float64", leaves * LEAF)

@@ -140,8 +140,10 @@ class TestMapping:
                 if found.name == "warp_rows":
                     is_single = found.kernel == "block_rows"
                     assert is_single == (length > 512)
-                    of_warp = 1 if is_single else 256 >> (found.cut & 7) + (found.cut >> 3)
+                    bits = (found.cut & 7) + (found.cut >> 4 & 15) + (found.cut >> 8)
+                    of_warp = 1 if is_single else 256 >> bits
                     assert found.blocks * found.warps * of_warp >= rows
+                    assert of_warp >= 1
                     assert leaves == 1
                     continue
                 if found.name == "split_rows":
@@ -154,6 +156,13 @@ class TestMapping:
                 assert found.dynamic_shared_bytes <= (227 << 10 if facts is H100 else 163 << 10) - 2048
                 kept = found.cut >> 10 if found.name == "turn_rows" else turns
                 assert (found.reads == 1) == (kept >= turns)
+
+    def test_a_warp_has_fewer_short_rows_where_others_have_none(self):
+        """61 elements are eight vectors: a warp has 32 rows, unless multiprocessors then have fewer than 16 warps."""
+        full = 132 * 16
+        for rows, fewer in ((1, 5), (full, 5), (full + 2, 4), (30_000, 1), (full * 16 + 16, 0), (10_000_000, 0)):
+            found = mapping(61, rows)
+            assert (found.name, found.cut >> 4 & 15) == ("warp_rows", fewer), rows
 
     @pytest.mark.parametrize("beside", [False, True])
     @pytest.mark.parametrize("held", [1, 2])

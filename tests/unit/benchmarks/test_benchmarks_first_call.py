@@ -73,8 +73,21 @@ def test_a_line_says_whether_its_goal_is_met():
 
 
 def test_what_a_process_runs_is_python():
-    ast.parse(KERNELS.replace("OP", "'sum'").replace("TIMES", "1"))
+    ast.parse(KERNELS)
     assert set(first_call.MOST_OF_HEADERS) == {"whole", "others"}
+
+
+def test_processes_take_a_part_of_the_kernels_each(monkeypatch):
+    def alone(script, times, byte_code, **variables):
+        first, _, rest = script.partition("\n")
+        ops, part, processes, times = ast.literal_eval(first.partition(" = ")[2])
+        assert (ops, processes, times, rest) == (first_call.FAMILIES, first_call.PROCESSES, 3, KERNELS)
+        return [{op: {f"kernel {part}": {"seconds": part}} for op in first_call.FAMILIES}]
+
+    monkeypatch.setattr(first_call, "alone", alone)
+    found = first_call.compiled(3, "")
+    assert list(found) == list(first_call.FAMILIES)
+    assert found["argmax"] == {f"kernel {part}": {"seconds": part} for part in range(first_call.PROCESSES)}
 
 
 def test_a_given_wheel_is_what_its_processes_have(tmp_path, monkeypatch):

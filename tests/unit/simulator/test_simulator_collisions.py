@@ -7,6 +7,7 @@ import pytest
 from ptx_kernel import execute, fault, text
 
 from lowlevel_reduce.simulator import machine, ptx
+from lowlevel_reduce.simulator.machine.memory.traffic import wavefronts
 
 PLACE = "rem.u32 %r4, %r0, 3; mul.wide.u32 %rd8, %r4, 4; add.s64 %rd8, %rd8, %rd0; "
 OLD = "mul.wide.u32 %rd9, %r0, 4; add.s64 %rd9, %rd9, %rd1; st.global.u32 [%rd9], %r5;"
@@ -134,3 +135,11 @@ def test_what_lanes_share_and_what_is_wide_is_no_conflict():
         )
         counted = counters.shared_requests - 1, counters.shared_wavefronts - 4, counters.bank_conflicts
         assert counted == (requests, passes, conflicts), load
+
+
+@pytest.mark.parametrize("first", [0, 32, 4, 36])
+def test_a_pattern_of_accesses_counts_the_same_in_every_warp_and_again(first):
+    threads, local = np.arange(first, first + 8), np.arange(8) * 16
+    parts = 1 if first % 8 == 0 else 2  # eight lanes that begin together are served at once
+    assert [wavefronts(threads, local, 16) for _ in range(2)] == [(1, parts, parts)] * 2
+    assert wavefronts(threads, local * 32, 4) == (1, 8, 1)

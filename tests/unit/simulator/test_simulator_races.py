@@ -101,6 +101,20 @@ class TestBlock:
         race("@%p0 st.shared.u32 [s], %r2; @%p1 st.shared.u32 [s], %r2;", seed=seed)
         run("@%p0 st.shared.u32 [s], %r2; bar.sync 0; @%p1 st.shared.u32 [s], %r2;", seed=seed)
 
+    def test_any_two_warps(self, seed):
+        for one, other in ((0, 1), (1, 2), (0, 2)):
+            chosen = f"setp.eq.u32 %p6, %r2, {one}; setp.eq.u32 %p7, %r2, {other}; or.pred %p6, %p6, %p7;"
+            race(f"{chosen} @%p6 st.shared.u32 [s], %r10;", threads=96, seed=seed)
+
+    def test_a_reader_is_remembered_beside_a_place_that_the_next_had_read_itself(self, seed):
+        """One instruction of a warp meets its own earlier read, and that of another warp, which it must not replace."""
+        body = """
+            @%p1 ld.shared.u32 %r5, [s+4]; @%p0 ld.shared.u32 %r5, [s];
+            setp.lt.u32 %p6, %r0, 2; mul.lo.u32 %r6, %r3, 4; add.u32 %r6, %r9, %r6; @%p6 ld.shared.u32 %r5, [%r6];
+            @%p0 st.shared.u32 [s+4], %r10;
+        """
+        race(self.CLEARED + body, seed=seed)
+
     def test_lanes_of_a_warp_are_one_thread(self, seed):
         run("st.shared.u32 [s], %r3; ld.shared.u32 %r5, [s];", threads=32, seed=seed)
 

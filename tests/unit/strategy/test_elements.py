@@ -70,6 +70,43 @@ def test_large_grids_take_rows_in_turns_and_those_that_warps_share_do_not():
     assert chosen.blocks * chosen.warps // 4 >= shared.rows
 
 
+MANY = 4 * 128 * 132
+"""Rows of up to four elements that leave each multiprocessor 128 threads if each of these takes four."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "itemsize", "strides", "blocks", "together"),
+    [
+        ((MANY, 3), 1, 2, None, MANY // 1024, True),
+        ((MANY - 1, 3), 1, 2, None, MANY // 256, False),
+        ((MANY, 2), 1, 1, None, MANY // 1024, True),
+        ((MANY, 5), 1, 2, None, MANY // 512, True),
+        ((MANY // 2, 8), 1, 2, None, MANY // 1024, True),
+        ((MANY, 9), 1, 1, None, MANY // 128, False),  # two threads' each
+        ((MANY, 3), 1, 4, None, MANY // 256, False),
+        ((MANY, 1), 1, 2, None, MANY // 256, False),
+        ((3, MANY), 0, 2, None, MANY // 256, False),
+        ((3, MANY), 0, 2, (1, 3), MANY // 1024, True),
+        ((MANY, 3), 1, 2, (5, 1), MANY // 1024, True),
+        ((MANY, 3), 1, 2, (6, 2), MANY // 256, False),
+        ((MANY, 3), 1, 2, (0, 1), MANY // 256, False),
+        ((MANY, 3), 1, 1, (1 << 31, 1), MANY // 1024, True),
+        ((MANY, 3), 1, 1, (1 << 32, 1), MANY // 256, False),
+        ((MANY // 8, 8, 3), 2, 2, (25, 3, 1), MANY // 256, False),
+    ],
+)
+def test_many_rows_of_few_small_elements_are_taken_together(shape, axis, itemsize, strides, blocks, together):
+    chosen = elements.choose_elements(Task(problem_of(shape, axis, itemsize, strides), HOPPER, itemsize, 4))
+    assert (chosen.blocks, chosen.together) == (blocks, together)
+    assert chosen.count >> 48 == together
+
+
+@pytest.mark.parametrize("told", [{"heavy": True}, {"two_arrays": True}, {"accumulator_bytes": 8}])
+def test_rows_of_other_operators_are_taken_one_by_one(told):
+    of = {"itemsize": 2, "accumulator_bytes": 4, **told}
+    assert not elements.choose_elements(Task(problem_of((MANY, 3), 1, 2), HOPPER, **of)).together
+
+
 def test_no_rows_take_no_blocks():
     for shape, axis in (((0, 3), 1), ((3, 0), 0)):
         assert elements.choose_elements(Task(problem_of(shape, axis), HOPPER, 4, 8)).blocks == 0
@@ -142,6 +179,11 @@ FASTER = [
     ("sum", "bfloat16", (11_262_944, 6), 1, None),
     ("sum", "bfloat16", (4_194_301, 7), 1, None),
     ("sum", "bfloat16", (200_000, 22), 1, None),
+    ("max", "int8", (6, 192, 704), 0, None),
+    ("sum", "int8", (12, 40_000), 0, None),
+    ("max", "int8", (8_000_000, 4), 1, None),
+    ("sum", "int8", (8_000_000, 5), 1, None),
+    ("max", "int8", (8_000_000, 7), 1, None),
 ]
 SLOWER = [
     ("max", "float16", (1_500_000, 10), 1, None),
@@ -195,3 +237,24 @@ def test_it_is_preferred_where_it_was_faster(case, name):
 def test_operators_of_several_numbers_take_what_was_faster(op, dtype, shape, axis, wanted):
     """As measured: benchmarks/NOTES.md, "Moments of two bytes"."""
     assert select(request_of(op, shape=shape, dtype=dtype, axis=axis), HOPPER).strategy.name == wanted
+
+
+@pytest.mark.parametrize(
+    ("op", "rows", "length", "name", "halved"),
+    [
+        ("logsumexp", 5140, 151, "elements", False),
+        ("logsumexp", 12_000, 99, "elements", False),
+        ("logsumexp", 12_000, 151, "elements", False),
+        ("logsumexp", 20_000, 151, "short_rows", True),
+        ("logsumexp", 40_000, 151, "short_rows", True),
+        ("logsumexp", 80_000, 151, "short_rows", False),
+        ("sum", 5140, 151, "elements", False),
+        ("sum", 10_000, 151, "elements", False),
+        ("sum", 20_000, 151, "short_rows", False),
+        ("max", 20_000, 100, "elements", False),
+    ],
+)
+def test_rows_of_some_dozens_of_small_elements_at_odd_addresses(op, rows, length, name, halved):
+    """As measured on an H200: benchmarks/NOTES.md, "Transposed arrays"."""
+    found = select(request_of(op, shape=(rows, length), dtype="bfloat16", axis=1), HOPPER).strategy
+    assert (found.name, bool(found.halved)) == (name, halved)

@@ -7,7 +7,8 @@ import pytest
 from lowlevel_reduce import layout
 from lowlevel_reduce.dtypes import LANES, STEPS
 from lowlevel_reduce.strategy import joined_columns
-from lowlevel_reduce.strategy.joined_columns import parts_of_rows
+from lowlevel_reduce.strategy.fields import shape_values
+from lowlevel_reduce.strategy.joined_columns import groups_of_tiles, in_memory, parts_of_rows
 from lowlevel_reduce.strategy.selection import request_of, select, why
 from lowlevel_reduce.strategy.whole import HEADER_BYTES, DeviceFacts
 
@@ -45,6 +46,63 @@ def test_which_rows_have_parts():
     assert parts((1 << 10, 1 << 8, 7), (28, 28 << 10, 4)) is None, "neighbours follow each other in the row"
     assert parts((7, 1 << 18, 2), (16, 224, 8)) is None, "elements of a part are closer to each other than parts"
     assert parts((7, 1 << 10), (4, 28)) is None, "there is too little to read"
+
+
+def beside(shape, strides, axis, seconds=None):
+    """Return size and stride of the kept axes that memory has of float32."""
+    found = layout.problem_of(
+        shape, 4, axis=axis, strides_bytes=strides, second_strides_bytes=seconds, second_itemsize=4 if seconds else 0
+    )
+    return [axis[:2] for axis in in_memory(found, 4).kept]
+
+
+def test_axes_that_memory_has_as_one():
+    of, strides = (32, 7, 96, 600), (2688, 4, 28, 86016)  # 32 x 96 x 7 in memory
+    assert beside(of, strides, 3) == [(21504, 4)]
+    assert beside(of, strides, 3, strides) == [(21504, 4)]
+    assert beside(of, strides, 3, (268800 * 6, 230400, 2400, 4)) == [(7, 4), (96, 28), (32, 2688)], "nor do seconds"
+    assert beside(of, (2692, 4, 28, 86144), 3) == [(672, 4), (32, 2692)]
+    assert beside((7, 96, 600), (384, 4, 2688), 2) == [(672, 4)], "the results have them as one, too"
+    assert beside((3,) + (2,) * 3 + (600,), (4, 12, 28, 60, 400), 4) == [(6, 4), (2, 28), (2, 60)]
+    without_room = beside((3,) + (2,) * 4 + (600,), (4, 12, 28, 60, 124, 800), 5)
+    assert without_room == [(3, 4), (2, 12), (2, 28), (2, 60), (2, 124)]
+
+
+def test_axes_that_are_left_as_the_results_have_them():
+    assert beside((7, 96, 64), (4, 28, 2688), 2) == [(672, 4)]
+    assert beside((7, 96, 63), (4, 28, 2688), 2) == [(7, 4), (96, 28)], "of short columns it is the results that count"
+    assert beside((31, 96, 64), (4, 124, 11904), 2) == [(2976, 4)]
+    assert beside((32, 96, 64), (4, 128, 12288), 2) == [(32, 4), (96, 128)], "a run has whole vectors"
+    assert beside((33, 96, 64), (4, 132, 12672), 2) == [(33, 4), (96, 132)], "or a line"
+
+
+def groups(shape, strides, tiles=1 << 20, **options):
+    return groups_of_tiles(problem_of(shape, strides, 2, **options), tiles)
+
+
+def test_from_how_many_groups_tiles_are_taken_in_turn():
+    assert groups((37, 22_289_495), (2, 74)) == 37
+    assert groups((37, 22_289_495), (2, 74), 36) == 1, "groups have a tile at least"
+    assert groups((37, 1 << 19), (2, 74)) == 1, "a cache holds the sectors of a group"
+    assert groups((37, (1 << 19) + 1), (2, 74)) == 37
+    assert groups((5, 1 << 20), (2, 10)) == 1, "elements of a group share sectors"
+    assert groups((5, 1 << 21), (2, 10)) == 5
+    assert groups((37, 22_289_495), (32, 1184)) == 1, "neighbours share none"
+    assert groups((22_289_495, 37), (74, 2)) == 1, "neighbours follow each other"
+    assert groups((4, 37, 1 << 20), (2 * 37 << 20, 2, 74)) == 4 * 37
+    assert groups((4, 37, 1 << 20), (2 * 37 << 20, 2, 74), axis=(1, 2)) == 4 * 37
+    assert groups((1 << 16, 1 << 20), (2, 2 << 16)) == 1, "more than half a word counts"
+
+
+def test_the_argument_has_the_axes_of_the_results_behind_those_of_memory():
+    problem = layout.problem_of((7, 96, 600), 4, axis=2, strides_bytes=(4, 28, 2688))
+    values = shape_values(in_memory(problem, 4), results=problem.kept)
+    assert values[4:6] == (1, 1)
+    assert (values[6], values[8]) == (672, 4)
+    assert [(values[11 + 5 * i], values[15 + 5 * i]) for i in (0, 1)] == [(7, 96), (96, 1)]
+    assert values[-4] == 2 << 32 | 1
+    assert shape_values(problem)[-4] == 2 << 32
+    assert shape_values(layout.problem_of((7, 96, 600), 4, axis=2))[-4] == 0
 
 
 def test_what_is_remembered_of_other_rows_is_not_taken_for_them():

@@ -7,7 +7,7 @@ from lowlevel_reduce.strategy import columns as column_policy
 from lowlevel_reduce.strategy import fields, row_bounds, row_times
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import whole as policy
-from lowlevel_reduce.strategy.base import Loads, Task, Tile
+from lowlevel_reduce.strategy.base import Loads, Task, Tile, short_row_bits
 from lowlevel_reduce.strategy.column_cuts import Cut, loads_of, places_of
 from lowlevel_reduce.strategy.columns import Way
 from lowlevel_reduce.strategy.whole import DeviceFacts
@@ -288,6 +288,43 @@ def test_tiles_of_a_row_of_wide_accumulators():
     assert tiles_of_a_row(1000, 32, ADA) == (16, 1)
 
 
+GATHERED = [
+    (1, 4, None, (8, 1)),  # few leaves
+    (1, 5, "batch", (1, 1)),
+    (1, 132, "batch", (1, 1)),
+    (1, 133, "batch", (2, 1)),  # more leaves than multiprocessors
+    (1, 264, "batch", (2, 1)),
+    (1, 265, "batch", (4, 1)),
+    (1, 1048, "batch", (4, 1)),  # two tiles to a multiprocessor
+    (1, 1049, "batch", (8, 1)),
+    (1, 1573, "batch", (8, 1)),  # large tiles would leave some without one
+    (26, 5, "batch", (1, 1)),
+    (66, 8, "batch", (4, 1)),
+    (67, 8, None, (4, 1)),
+    (132, 8, None, (8, 1)),
+]
+"""Rows of so many leaves, how they are reduced unless that depends on the accumulator, and the warps of a tile and the
+tiles of a cluster."""
+
+
+@pytest.mark.parametrize(("rows", "leaves", "name", "tiles"), GATHERED)
+def test_tiles_of_elements_that_are_loaded_one_by_one(rows, leaves, name, tiles):
+    problem = layout.problem_of((rows, leaves * 1024), 4, axis=1, strides_bytes=(leaves * 8192, 8))
+    for accumulator_bytes in (8, 16):
+        of = Task(problem, HOPPER, 4, accumulator_bytes)
+        chosen = row_policy.choose_rows(of)
+        assert chosen.name == (name or chosen.name)
+        assert row_policy._tiles_of_a_row(of, leaves) == tiles
+        assert name is None or (chosen.warps, chosen.cluster) == tiles
+
+
+def test_runs_of_vectors_are_no_single_elements():
+    in_runs = layout.problem_of((3, 2048, 4), 4, axis=(1, 2), strides_bytes=(64 * 1024, 32, 4))
+    apart = layout.problem_of((3, 8192), 4, axis=1, strides_bytes=(64 * 1024, 8))
+    found = [row_policy._tiles_of_a_row(Task(problem, HOPPER, 4, 16), 8) for problem in (in_runs, apart)]
+    assert found == [(8, 1), (1, 1)]
+
+
 @pytest.mark.parametrize(("rows", "folders"), [(396, 396), (397, 397 // 4 // 16 + 1)])
 def test_rows_with_folding_blocks_of_their_own(rows, folders):
     assert choose(rows_of(rows, 1 << 18), strategy="batch").folders == folders
@@ -333,7 +370,9 @@ def test_what_a_kernel_of_short_rows_is_told(length, second_itemsize, kept, valu
     *bits, whole, in_part, present, among, idle, results = values[:-3]
     words = bytes((*bits, in_part)), whole.to_bytes(4, "little") + bytes((present, among, idle, results))
     apart = values[-3:], values[-3:] if second_itemsize else (0, 0, 0)
-    assert found == (*(int.from_bytes(word, "little") for word in words), *apart[0], *apart[1])
+    second = problem.kept[0].second_stride * (kept[0] - 1)
+    reach = min(second, 0), max(second, 0) + second_itemsize + problem.reduced[0].second_stride * (length - 1)
+    assert found == (*(int.from_bytes(word, "little") for word in words), *apart[0], *apart[1], *reach)
     assert len(fields.signature("short_rows")) == len(fields.signature("shaped")) + len(found)
 
 
@@ -353,6 +392,20 @@ def test_rows_of_a_warp(length):
     wide = 8 * HOPPER.multiprocessors * rows
     heavy = [warps(count, heavy=True) for count in (wide, wide + 1)]
     assert heavy == ([2112, 1064] if half else [1056, 1064])
+
+
+@pytest.mark.parametrize(("length", "most"), [(301, 4), (777, 2), (1045, 1), (255, 8)])
+def test_rows_in_turn_have_a_warp_each_if_they_are_few(length, most):
+    """Those of more vectors than a warp has lanes, which take a round trip to memory each; others do not."""
+
+    def rows_of_a_warp(rows):
+        chosen = choose(rows_of(rows, length, 2), itemsize=2, accumulator=4, strategy="short_rows")
+        return 1 << short_row_bits(chosen.levels, two_arrays=False, halved=chosen.halved)
+
+    few = 32 * HOPPER.multiprocessors
+    assert rows_of_a_warp(few) == (1 if length > 256 else most)
+    assert rows_of_a_warp(2 * few) == (1 if length > 256 else most)
+    assert rows_of_a_warp(few * most + 1) == most
 
 
 def test_short_rows_of_two_arrays_are_not_half_as_many_to_a_warp():

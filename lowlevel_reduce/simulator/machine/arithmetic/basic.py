@@ -35,12 +35,27 @@ def elementwise(target: Array, function: Callable[..., Array], sources: Sequence
         def two(idx: slice | Array) -> None:
             target[idx] = function(left(idx), right(idx))
 
-        return two
+        def two_in_place(idx: slice | Array) -> None:
+            """Save the copy from a result of the function's own, which is an eighth to a quarter of the time."""
+            if isinstance(idx, slice):
+                function(left(idx), right(idx), out=target[idx])
+            else:
+                target[idx] = function(left(idx), right(idx))
+
+        return two_in_place if _keeps_type(function, sources, target) else two
 
     def many(idx: slice | Array) -> None:
         target[idx] = function(*[source(idx) for source in sources])
 
     return many
+
+
+def _keeps_type(function: Callable[..., Array], sources: Sequence[Source], target: Array) -> bool:
+    """Return whether a function is NumPy's own, of arrays of the target's type, which its result has too."""
+    arrays = [getattr(source, "__self__", None) for source in sources]
+    if not isinstance(function, np.ufunc) or any(getattr(each, "dtype", None) != target.dtype for each in arrays):
+        return False
+    return bool(function.resolve_dtypes((*[target.dtype] * len(arrays), None))[-1] == target.dtype)
 
 
 def _bound(

@@ -141,7 +141,12 @@ def _move(instruction: Instruction, flight: Flight) -> Step:
         return _pack(instruction, flight, kind, source)
     if isinstance(target, Vector):
         return _unpack(instruction, flight, kind, target)
-    return elementwise(flight.write(instruction, target, kind), lambda x: x, [flight.read(instruction, source, kind)])
+    values, into = flight.read(instruction, source, kind), flight.write(instruction, target, kind)
+
+    def move(idx: slice | Array) -> None:
+        into[idx] = values(idx)
+
+    return move
 
 
 def _part(kind: str, parts: int) -> str:

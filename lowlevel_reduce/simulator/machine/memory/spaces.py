@@ -74,6 +74,8 @@ class GlobalMemory:
         self._index = _Index([], [], np.empty(0, np.uint64))
         self._freed: deque[Allocation] = deque()  # those that nobody can revive, the one freed first first
         self._reserved: list[Allocation] = []
+        # Where the last accesses were that lie in one allocation: `places` is asked about them next.
+        self._last: tuple[Array, list[tuple[int, Array, slice | Array]]] = (np.empty(0, np.uint64), [])
 
     @property
     def known(self) -> int:
@@ -207,6 +209,9 @@ class GlobalMemory:
 
         The addresses must have been accessed before, so that they are known to be in allocations.
         """
+        accessed, places = self._last
+        if accessed is addresses:
+            return places
         bases = self._index.bases
         numbers = np.searchsorted(self._index.array, addresses, side="right") - 1
         first = int(numbers[0])
@@ -228,7 +233,9 @@ class GlobalMemory:
         numbers = np.searchsorted(self._index.array, addresses, side="right") - 1
         first = int(numbers[0])
         if all_of(numbers == first):
-            return [self._part(first, addresses, size, what, slice(None))]
+            part = self._part(first, addresses, size, what, slice(None))
+            self._last = (addresses, [(self._index.bases[first], part[1], part[2])])
+            return [part]
         found = np.unique(numbers)
         order = sorted(found.tolist(), key=lambda number: int(np.argmax(numbers == number)))
         return [self._part(n, addresses, size, what, indices_of(numbers == n)) for n in order]

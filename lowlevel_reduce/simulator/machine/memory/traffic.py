@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from lowlevel_reduce.simulator.machine.control.special import WARP
@@ -9,6 +11,9 @@ from lowlevel_reduce.simulator.machine.memory.flags import any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array, distinct
 
 __all__ = ["sectors", "wavefronts"]
+
+PATTERNS_KEPT, LARGEST_KEPT = 1024, 1024
+"""How many patterns of accesses to shared memory are remembered, and of how many accesses at most: 16 MiB."""
 
 
 def _distinct(keys: Array) -> int:
@@ -44,7 +49,23 @@ def wavefronts(threads: Array, local: Array, size: int) -> tuple[int, int, int]:
 
     Accesses of 8 and 16 bytes are served for half and a quarter of a warp at a time. In one pass a bank delivers one
     word, to any number of lanes.
+
+    Of five patterns four have been met before, in another turn of a loop, warp or launch.
     """
+    threads = threads - threads[:1] // WARP * WARP
+    if threads.size > LARGEST_KEPT:
+        return _wavefronts(threads, local, size)
+    return _remembered(threads.tobytes(), local.tobytes(), size)
+
+
+@lru_cache(PATTERNS_KEPT)
+def _remembered(threads: bytes, local: bytes, size: int) -> tuple[int, int, int]:
+    """Return `wavefronts` of arrays of int64 given as bytes."""
+    return _wavefronts(np.frombuffer(threads, np.int64), np.frombuffer(local, np.int64), size)
+
+
+def _wavefronts(threads: Array, local: Array, size: int) -> tuple[int, int, int]:
+    """Return `wavefronts`."""
     words = max(1, size // 4)
     lanes_at_once = WARP // min(words, 4)
     parts = threads // lanes_at_once

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lowlevel_reduce.simulator.machine.control.special import WARP, Geometry
-from lowlevel_reduce.simulator.machine.memory.flags import indices_of
-from lowlevel_reduce.simulator.machine.memory.storage import Array
+from lowlevel_reduce.simulator.machine.memory.flags import all_of, indices_of
+from lowlevel_reduce.simulator.machine.memory.storage import Array, distinct
 
 __all__ = ["BLOCK", "CLUSTER", "DEVICE", "NO_SCOPE", "Clocks", "Knowledge"]
 
@@ -187,14 +187,15 @@ class Clocks:
         own: Array = identities == mine
         if self._agents:
             own &= warps < self.warps_in_flight  # an agent's operations are not ordered among each other
-        if own.all():
+        if all_of(own):
             return own
         # The other's column, if it is in the same unit: without a division, which takes longer than all the rest.
         columns = identities - (mine - self._column[warps])
         near = (columns >= 0) & (columns < self.unit_warps)
         done: Array = near & (self._near[warps, np.where(near, columns, 0)] >= clocks)
         others = indices_of(~near & self._has_far[warps])
-        for warp in np.unique(warps[others]).tolist():
+        # There are none but where a release reached beyond the cluster.
+        for warp in distinct(warps[others]).tolist() if others.size else ():
             chosen = others[warps[others] == warp]
             far = self._far[warp]
             if far is not None:

@@ -32,6 +32,7 @@ from lowlevel_reduce.simulator.machine.races.clocks import BLOCK, CLUSTER, DEVIC
 from lowlevel_reduce.simulator.machine.races.meetings import Meetings
 from lowlevel_reduce.simulator.machine.races.prerequisites import Prerequisites
 from lowlevel_reduce.simulator.machine.races.shadow import (
+    OF_ANOTHER_WARP,
     STRONG_READ,
     STRONG_WRITE,
     WEAK_READ,
@@ -39,6 +40,7 @@ from lowlevel_reduce.simulator.machine.races.shadow import (
     Epochs,
     Shadow,
     fields_of,
+    owners_of,
     packed,
     stamped,
 )
@@ -95,6 +97,9 @@ class Races:
         self._sites: list[Site] = []
         self.clocks = Clocks(geometry, sum((agents or {}).values()))
         self.agents = Agents(self.clocks, agents or {}, geometry.threads)
+        # From what difference on two epochs are looked at: that of two warps, where no warp has agents, which are not
+        # ordered after themselves.
+        self._other = np.uint64(1) if agents else OF_ANOTHER_WARP
         self.meetings = Meetings(geometry, self.clocks)
         self.prerequisites: Prerequisites | None = None
 
@@ -159,10 +164,15 @@ class Races:
 
     def _check(self, site: Site, shadow: Shadow, kind: int, epochs: Epochs, threads: Array) -> None:
         for met in shadow.met(kind, epochs.places):
-            others = indices_of((met != 0) & (met != epochs.entries))
-            fields = fields_of(met[others])
+            # What the same warp did before is ordered, and is most of what is met.
+            others = indices_of((met != 0) & ((met ^ epochs.entries) >= self._other))
+            if not others.size:
+                continue
             warps = epochs.warps[others]
-            racing = ~self.clocks.ordered(fields.identities, fields.clocks, warps)
+            racing = ~self.clocks.ordered(*owners_of(met[others]), warps)
+            if not any_of(racing):
+                continue
+            fields = fields_of(met[others])
             if site.scope and kind in (STRONG_WRITE, STRONG_READ):
                 racing &= ~self.clocks.included(fields.identities, fields.scopes, warps, site.scope)
             if any_of(racing):

@@ -11,7 +11,17 @@ from lowlevel_reduce.simulator.machine.memory.flags import any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.machine.races.clocks import Clocks
 
-__all__ = ["STRONG_READ", "STRONG_WRITE", "WEAK_READ", "WEAK_WRITE", "Epochs", "Shadow", "fields_of"]
+__all__ = [
+    "OF_ANOTHER_WARP",
+    "STRONG_READ",
+    "STRONG_WRITE",
+    "WEAK_READ",
+    "WEAK_WRITE",
+    "Epochs",
+    "Shadow",
+    "fields_of",
+    "owners_of",
+]
 
 WEAK_WRITE, STRONG_WRITE, WEAK_READ, STRONG_READ = range(4)
 """The kinds of accesses that are remembered separately."""
@@ -22,6 +32,8 @@ DEPTH = {WEAK_WRITE: 1, STRONG_WRITE: 4, WEAK_READ: 4, STRONG_READ: 4}
 SCOPE_BITS, SITE_BITS, CLOCK_BITS, IDENTITY_BITS = 2, 16, 22, 24
 _WARP_SHIFT = np.uint64(SCOPE_BITS + SITE_BITS + CLOCK_BITS)
 _CLOCK_SHIFT = np.uint64(SCOPE_BITS + SITE_BITS)
+OF_ANOTHER_WARP = np.uint64(1) << _WARP_SHIFT
+"""The bits in which two epochs differ are a number below this if both are of one warp."""
 _SCOPE_MASK = np.uint64((1 << SCOPE_BITS) - 1)
 
 
@@ -77,7 +89,7 @@ def packed(stamps: Array, site: int, scope: int) -> Array:
     return found
 
 
-def _owners_of(entries: Array) -> tuple[Array, Array]:
+def owners_of(entries: Array) -> tuple[Array, Array]:
     """Return the identities and clocks of packed epochs, none of which is 0."""
     identities: Array = (entries >> _WARP_SHIFT).astype(np.int64) - 1
     clocks: Array = (entries >> _CLOCK_SHIFT).astype(np.int64) & ((1 << CLOCK_BITS) - 1)
@@ -86,7 +98,7 @@ def _owners_of(entries: Array) -> tuple[Array, Array]:
 
 def fields_of(entries: Array) -> Fields:
     """Return the fields of packed epochs, none of which is 0."""
-    identities, clocks = _owners_of(entries)
+    identities, clocks = owners_of(entries)
     sites = (entries >> np.uint64(SCOPE_BITS)).astype(np.int64) & ((1 << SITE_BITS) - 1)
     return Fields(identities, clocks, sites, (entries & _SCOPE_MASK).astype(np.int64))
 
@@ -154,7 +166,7 @@ def _replaceable(old: Array, epochs: Epochs, clocks: Clocks) -> Array:
     free: Array = old == 0
     there = indices_of(~free)
     old = old[there]
-    identities, clocks_then = _owners_of(old)
+    identities, clocks_then = owners_of(old)
     ordered = clocks.ordered(identities, clocks_then, epochs.warps[there])
     free[there] = ordered & (epochs.entries[there] & _SCOPE_MASK <= old & _SCOPE_MASK)
     return free

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arguments import chosen_axes, integer
 from lowlevel_reduce.arrays.device_array import DeviceArray
@@ -19,12 +19,12 @@ from lowlevel_reduce.parts.cut import Cut, Place
 from lowlevel_reduce.parts.feed import Feed, Step
 from lowlevel_reduce.parts.fold import fold_plan
 from lowlevel_reduce.parts.local import pieces_of
+from lowlevel_reduce.parts.problem import Problem
 from lowlevel_reduce.parts.sources import Source, _Pieces, chunks_source, source_of
-from lowlevel_reduce.parts.whole import Whole, arranged
-from lowlevel_reduce.plans.array import plan
+from lowlevel_reduce.parts.whole import arranged
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.operators import ElementMap, Reduction, Types
+    from lowlevel_reduce.operators import ElementMap, Reduction
 
 __all__ = ["PIECE_BYTES", "reduce_chunks", "reduce_large"]
 
@@ -33,60 +33,6 @@ PIECE_BYTES = 128 << 20
 
 _LEAST_CHUNKS = 8
 """Into so many chunks a piece is cut if it has so many leaves: its end then wastes an eighth of it at most."""
-
-
-class _Problem(NamedTuple):
-    """An array as rows that lie apart, elements of a row, and rows side by side; and how it is reduced."""
-
-    before: int
-    length: int
-    behind: int
-    shape: tuple[int, ...]
-    op: Any
-    reduction: Reduction
-    types: Types
-    initial: Any
-    ddof: float
-    options: dict[str, Any]
-    whole: Whole | None
-
-    @property
-    def rows(self) -> int:
-        return self.before * self.behind
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of all rows that lie side by side."""
-        return self.length * self.behind * self.types.element.itemsize
-
-    @property
-    def result_bytes(self) -> int:
-        return self.rows * self.reduction.results * self.types.result_dtype.itemsize
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether pieces of the default size are cut into parts of many rows side by side, which lie apart."""
-        element = self.types.element
-        return self.row_bytes > PIECE_BYTES // 2 and self.behind * element.leaf * element.itemsize > PIECE_BYTES // 2
-
-    def bound(self, stream: Stream, **array: Any) -> Any:
-        """Return the launch of this reduction for an array of some shape, bound to a stream."""
-        made = plan(
-            self.op,
-            dtype=self.types.element.dtype,
-            result_dtype=self.types.result_dtype,
-            initial=self.initial is not None,
-            ddof=self.ddof,
-            context=stream.context,
-            **array,
-            **self.options,
-        )
-        return made.bind(stream, initial=self.initial)
-
-    @property
-    def beside_bytes(self) -> int:
-        """Bytes of the results of all rows that lie side by side, where several of each are brought to their places."""
-        return self.result_bytes // max(self.before, 1) if self.reduction.results > 1 else 0
 
 
 def reduce_large(
@@ -112,11 +58,10 @@ def reduce_large(
     next call has it, and `lowlevel_reduce.empty_cache` frees it. Several threads read: arrays and files without gaps as
     they lie, of others what NumPy gathers. Where no order of the axes has the rows one behind the other, as for all of
     an array in Fortran order, or where a leaf's rows side by side have more than 64 MiB, so that a piece would be short
-    runs of the file, it comes to the device whole if it fits; else NumPy gathers that, too. A file that is
-    given by its path is read without a mapping: if somebody cuts it short meanwhile, that is a ValueError. A
-    `numpy.memmap` is the caller's mapping, whose file must stay as long as it is: that is asked before each read of
-    some MiB, but if it becomes shorter during one, the system ends the process by SIGBUS, as it does wherever a mapping
-    is read.
+    runs of the file, it comes to the device whole if it fits; else NumPy gathers that, too. A file that is given by its
+    path is read without a mapping: if somebody cuts it short meanwhile, that is a ValueError. A `numpy.memmap` is the
+    caller's mapping, whose file must stay as long as it is: that is asked before each read of some MiB, but if it
+    becomes shorter during one, the system ends the process by SIGBUS, as it does wherever a mapping is read.
 
     Parameters
     ----------
@@ -203,7 +148,7 @@ def reduce_chunks(
 
 def _arranged(
     source: Source, axis: Any, keepdims: bool, op: Any, initial: Any, ddof: float, **asked: Any
-) -> tuple[Source, _Problem]:
+) -> tuple[Source, Problem]:
     """Return an array seen as rows of one reduced axis, and what reduces it; it is read in another order if need be."""
     element, shape = element_type(source.dtype), source.shape
     axes = list(chosen_axes(axis, len(shape)))
@@ -220,10 +165,10 @@ def _arranged(
     if sizes[1] == 0:
         resolve(op, initial=initial is not None, ddof=ddof, **options).empty_results(types, initial)
     options["accumulate"] = accumulate
-    return source, _Problem(*sizes, result, op, reduction, types, initial, ddof, options, whole)
+    return source, Problem(*sizes, result, op, reduction, types, initial, ddof, options, whole)
 
 
-def _pieces_bytes(problem: _Problem, most: int | None) -> int:
+def _pieces_bytes(problem: Problem, most: int | None) -> int:
     """Return how many bytes pieces may have, and partials or results on their way beside them; raises ValueError."""
     total = problem.before * max(problem.row_bytes, problem.beside_bytes)
     least = min(total, 2 * problem.types.element.leaf * problem.types.element.itemsize)
@@ -241,7 +186,7 @@ def _pieces_bytes(problem: _Problem, most: int | None) -> int:
 
 def _reduced(
     source: Source,
-    problem: _Problem,
+    problem: Problem,
     stream: Stream,
     most: int | None,
     progress: Callable[[int, int], object] | None,
@@ -254,7 +199,9 @@ def _reduced(
     with stream.context.pushed():
         result = DeviceArray.empty(shape, problem.types.result_dtype, stream)
         lies = problem.whole
-        if lies is not None and (lies.is_needed or problem.is_wide) and lies.fits(problem.result_bytes, most):
+        if lies is not None and not (lies.is_needed or problem.is_wide(PIECE_BYTES // 2)):
+            lies = None
+        if lies is not None and lies.fits(problem.result_bytes, most):
             launch = problem.bound(stream, shape=lies.shape, strides_bytes=lies.strides, axis=lies.axes)
             lies.bring(PIECE_BYTES // 2, stream, told, lambda source: launch(source, result.pointer))
         elif problem.rows:
@@ -271,7 +218,7 @@ class _Rows:
 
     def __init__(
         self,
-        problem: _Problem,
+        problem: Problem,
         feed: Feed,
         result: DeviceArray,
         stream: Stream,

@@ -47,6 +47,7 @@ def test_a_whole_array_in_pieces(op, length, stream):
     assert bits(lr.reduce_large(x, op, stream=stream)) == bits(lr.reduce(x, op, stream=stream))
 
 
+@pytest.mark.parametrize("part", [whole.FREE_PART, 1 << 60], ids=["whole", "gathered"])
 @pytest.mark.parametrize("op", ["sum", "mean_var", "argmax"])
 @pytest.mark.parametrize(
     ("shape", "axis"),
@@ -60,7 +61,9 @@ def test_a_whole_array_in_pieces(op, length, stream):
         ((3, 40, 50), (1, 2)),
     ],
 )
-def test_any_axis_in_pieces(op, shape, axis, stream):
+def test_any_axis_in_pieces(op, shape, axis, part, stream, monkeypatch):
+    """Those that may come whole also by themselves, as where the device has no memory for that."""
+    monkeypatch.setattr(whole, "FREE_PART", part)
     x = values(shape)
     if op == "argmax" and isinstance(axis, tuple):
         op = "max"

@@ -103,6 +103,6 @@ def test_one_row_of_few_strided_elements(stream):
 def test_tiles_in_turn_from_groups_that_share_sectors(stream, cut, monkeypatch, op):
     """Whichever order tiles are read in, each of them is read once; groups have as many, or one more."""
     monkeypatch.setattr(joined_columns, "_HELD_BYTES", 0)
-    for neighbours, length in cut([(3, 9000), (5, 50_001), (7, 40_000), (2, 8193)], [(3, 9000)]):
+    for neighbours, length in cut([(3, 9700), (5, 50_001), (7, 40_000), (2, 8193)], [(3, 9700)]):
         check(values("float32", (length, neighbours)).T, stream, None, op, strategy="batch", cluster=1)
     check(values("float32", (2, 9000, 3)).transpose(0, 2, 1), stream, (1, 2), op, strategy="batch", cluster=1)

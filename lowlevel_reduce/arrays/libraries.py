@@ -152,7 +152,8 @@ def _torch(torch: Any) -> Producer:
     complex_types = {getattr(torch, name, None) for name in ("complex32", "complex64", "complex128")}
     # What a tensor's memory holds follows from its dispatch keys. Whoever asks for these keeps the interpreter's lock,
     # but it takes 0.6 us more than is_neg and is_conj, each of which lets go of the lock: of many threads another one
-    # has it then. So the main thread asks these, and others ask for the keys.
+    # has it then. So the main thread asks these, of which the latter may only be said of complex numbers, and others
+    # ask for the keys.
     keys_of: Any = getattr(getattr(torch, "_C", None), "_dispatch_keys", None)
     main, this = threading.main_thread().ident, threading.get_ident
     met: set[int] = set()

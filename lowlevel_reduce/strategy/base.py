@@ -20,6 +20,10 @@ MOST_THREADS = WARPS * LANES
 """Threads in a block, at most, that kernels for short rows and for columns are compiled for: of the latter
 `column_threads` in cuda_src/columns/column_meeting.cuh."""
 
+SMALL_BYTES = 2
+"""Elements of no more bytes are small: of such, long short rows at any address have code of their own, `may_be_wide` in
+cuda_src/rows/wide_rows.cuh."""
+
 RESIDENT_HEAVY = 2
 """Blocks of `WARPS` warps that fit on a multiprocessor if a thread may need 128 registers."""
 

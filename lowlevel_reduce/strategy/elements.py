@@ -41,7 +41,7 @@ _SMALL, _MARGIN, _LIGHT_MARGIN, _ROWS_MARGIN, _WORDS_MARGIN, _WORD_BYTES = 5.0, 
 kernel wins little there in the place where it is used. Light elements of large columns take longer than the model says;
 rows have margins of their own, for those of words, of so many bytes, others load by words as well."""
 
-_SMALL_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 128
+_TOGETHER_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 128
 """Rows are taken several at once if an element's bytes times an accumulator's are no more than the first, rows are
 fewer bytes apart than the second, and so many threads to a multiprocessor remain."""
 
@@ -109,7 +109,7 @@ def _rows_at_once(of: Task) -> int:
     `reduce_together` in cuda_src/rows/rows_together.cuh takes those, which have two to eight elements.
     """
     problem = of.problem
-    if of.itemsize * of.accumulator_bytes > _SMALL_BYTES or of.heavy or of.two_arrays or problem.length < 2:
+    if of.itemsize * of.accumulator_bytes > _TOGETHER_BYTES or of.heavy or of.two_arrays or problem.length < 2:
         return 1
     if len(problem.kept) != 1 or len(problem.reduced) != 1 or problem.reduced[0].stride != of.itemsize:
         return 1

@@ -112,9 +112,6 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
         bytes_apart = (step_bytes << j if j < step_bits else group_bytes << (j - step_bits) for j in range(STEP_BITS))
         return tuple(each % (1 << 64) for each in bytes_apart)  # of rows that are not there, it may be anything
 
-    reaches = [axis.second_stride * (axis.size - 1) for axis in (*problem.kept, *problem.reduced)]
-    second_low = sum(reach for reach in reaches if reach < 0)
-    second_high = sum(reach for reach in reaches if reach > 0) + second_itemsize
     in_part = int(-(-problem.length // vector) != 1 << levels)
     present, idle = (1 << (1 << of_pass)) - 1, (1 << lane_bits) - 1 - among
     rows = held_bits, row_bits, strategy.warps, in_part
@@ -124,9 +121,14 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
         (problem.rows >> row_bits) // strategy.warps | _bytes(*held) << 32,
         *apart(LANES * VECTOR_BYTES, kept.stride),
         *apart(LANES * vector * second_itemsize, kept.second_stride),
-        second_low,
-        second_high,
+        *(_second_bounds(problem, second_itemsize) if second_itemsize else (0, 0)),
     )
+
+
+def _second_bounds(problem: Problem, itemsize: int) -> tuple[int, int]:
+    """Return the second array's `low` and `high`, as `Problem` has the first one's."""
+    reaches = [axis.second_stride * (axis.size - 1) for axis in (*problem.kept, *problem.reduced)]
+    return sum(reach for reach in reaches if reach < 0), sum(reach for reach in reaches if reach > 0) + itemsize
 
 
 def _bytes(*values: int) -> int:

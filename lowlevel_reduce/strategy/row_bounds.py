@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy
+from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, SMALL_BYTES, WARPS, RowStrategy
 
 __all__ = ["RESIDENT_LIGHTEST", "bounded", "bounds_of_rows"]
 
@@ -15,8 +15,9 @@ _MOST_WARPS, _MOST_WIDE_WARPS = 16, 12
 two blocks of twelve warps leave a thread the 80 registers that it needs."""
 
 
-_SMALL_BYTES = 2
-"""Of short rows of such elements at any address as many blocks fit as before long ones had code of their own."""
+_NARROW_BYTES = 8
+"""Accumulators of no more bytes, of small elements, leave short rows at any address as many blocks as they had before
+long ones had code of their own."""
 
 
 def bounded(chosen: RowStrategy, itemsize: int, accumulator_bytes: int, **options: bool) -> RowStrategy:
@@ -25,9 +26,9 @@ def bounded(chosen: RowStrategy, itemsize: int, accumulator_bytes: int, **option
     anywhere = None
     if chosen.name == "rows" and chosen.contiguous:
         anywhere = bounds_of_rows(chosen._replace(in_one_turn=True), itemsize, accumulator_bytes, **options)
-    if chosen.name == "short_rows" and chosen.contiguous and itemsize <= _SMALL_BYTES and accumulator_bytes <= 8:
-        light = not (options["heavy"] or options["two_arrays"])
-        anywhere = (WARPS, RESIDENT_LIGHTEST) if light else None
+    light = accumulator_bytes <= _NARROW_BYTES and not (options["heavy"] or options["two_arrays"])
+    if chosen.name == "short_rows" and chosen.contiguous and itemsize <= SMALL_BYTES and light:
+        anywhere = (WARPS, RESIDENT_LIGHTEST)
     return chosen._replace(most_warps=warps, resident_blocks=resident, anywhere_bounds=anywhere)
 
 

@@ -8,6 +8,7 @@ from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.strategy.base import (
     ROW_STRATEGIES,
+    SMALL_BYTES,
     WARP_FOLDS,
     WARPS,
     RowStrategy,
@@ -58,9 +59,6 @@ instead of 9.55, 40,000 x 151 15.8 instead of 16.3."""
 
 _FEW_IN_TURN = 32
 """Up to so many warps of a multiprocessor have one short row each, of those that a warp takes one after the other."""
-
-_SMALL_BYTES = 2
-"""Elements of which such rows are, at most; of two arrays, those of both have so many."""
 
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
@@ -282,8 +280,8 @@ def _short_rows(of: Task) -> RowStrategy:
 
 def _are_one_after_the_other(of: Task, levels: int) -> bool:
     """Return whether a warp takes its short rows so: each is a round trip to memory (cuda_src/rows/wide_rows.cuh)."""
-    small = of.narrow and of.itemsize <= _SMALL_BYTES
-    if of.two_arrays and [axis.second_stride for axis in of.problem.reduced] != [_SMALL_BYTES]:  # such as masks
+    small = of.narrow and of.itemsize <= SMALL_BYTES
+    if of.two_arrays and [axis.second_stride for axis in of.problem.reduced] != [SMALL_BYTES]:  # such as masks
         return False
     return small and levels > LANE_BITS and of.problem.kind == "rows" and not are_aligned(of.problem, of.vector)
 

@@ -318,6 +318,19 @@ def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
                 assert_bits(memory, flat)
 
 
+def plan_of_strided_rows(operation, flat, shape, strides, eps, stream):
+    """Return the plan of rows that lie so, in and out."""
+    return lr.row_plan(
+        operation,
+        shape=shape,
+        dtype=flat.dtype,
+        strides_bytes=strides,
+        output_strides_bytes={"out": strides},
+        parameters={"eps": eps},
+        context=stream.context,
+    )
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_short_rows_with_room_between_them(stream, cut, monkeypatch, dtype):
     """Several of a warp, of which each has its own blocks; nothing between them is written."""
@@ -327,15 +340,7 @@ def test_short_rows_with_room_between_them(stream, cut, monkeypatch, dtype):
         size = flat.itemsize
         strides = ((length + 8) * size, size)
         view = np.lib.stride_tricks.as_strided(flat[1:], (rows, length), strides)
-        plan = lr.row_plan(
-            normalize_of("norm2"),
-            shape=(rows, length),
-            dtype=flat.dtype,
-            strides_bytes=strides,
-            output_strides_bytes={"out": strides},
-            parameters={"eps": 1e-12},
-            context=stream.context,
-        )
+        plan = plan_of_strided_rows(normalize_of("norm2"), flat, (rows, length), strides, 1e-12, stream)
         expected = flat.copy()
         written = np.lib.stride_tricks.as_strided(expected[1:], (rows, length), strides)
         written[...] = tree.normalize(np.ascontiguousarray(view))
@@ -379,22 +384,12 @@ def test_strides_offsets_and_in_place(stream, dtype):
     size = flat.itemsize
     weight = values(dtype, (length,), 1)
     memory = lr.DeviceArray.from_numpy(flat, stream)
-    operation = lr.row_plan  # by a plan, which takes any strides
-    from lowlevel_reduce.rowops.norms import rms_norm_of
-
     weights = lr.DeviceArray.from_numpy(weight, stream)
     for offset in (0, 1, 3):
         strides = (2 * (length + 8) * size, size)
         view = np.lib.stride_tricks.as_strided(flat[offset:], (rows, length), strides)
-        plan = operation(
-            rms_norm_of(weight=True, residual=False, keeps=False),
-            shape=(rows, length),
-            dtype=flat.dtype,
-            strides_bytes=strides,
-            output_strides_bytes={"out": strides},
-            parameters={"eps": 1e-6},
-            context=stream.context,
-        )
+        operation = rms_norm_of(weight=True, residual=False, keeps=False)
+        plan = plan_of_strided_rows(operation, flat, (rows, length), strides, 1e-6, stream)
         launch = plan.bind(stream)
         expected = tree.rms_norm(np.ascontiguousarray(view), weight, 1e-6)
         before = memory.numpy()

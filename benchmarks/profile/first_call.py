@@ -2,12 +2,12 @@
 
 python -m benchmarks.profile.first_call [--times 5] [--without-cupy] [--wheel FILE] [--json FILE]
 
-Each figure is the median of as many processes, ours and CuPy's by turns, all caches empty: the first result and that of
-a second operator, with and without a wheel of kernels, that of two families, which is built first for this device, or
-the given one; the first result while its family is compiled in threads; plans of 300 random shapes after a warm-up,
-none of which may compile anything. And the least processor time of each kernel of four families for sm_90, beside that
-of its headers alone, by one thread. It takes about two minutes on 16 processors. Device times are compared by
-`benchmarks.profile.variants`.
+Each figure is the median of as many processes, ours and CuPy's by turns, all caches empty: the first result, with the
+context before it and alone, and that of a second operator, with and without a wheel of kernels, that of two families,
+which is built first for this device, or the given one; those of other operators after these; the first result while its
+family is compiled in threads; plans of 300 random shapes after a warm-up, none of which may compile anything. And the
+least processor time of each kernel of four families for sm_90, beside that of its headers alone, by one thread. It
+takes about two minutes on 16 processors. Device times are compared by `benchmarks.profile.variants`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import lowlevel_reduce as lr
 from benchmarks.measure.figures import OURS
 from benchmarks.measure.timing import conditions
 from benchmarks.suites.cold import PEERS, alone, before, keep_byte_code
-from benchmarks.suites.cold_scripts import FAMILIES, SCRIPT, WARMED_UP, install_wheel, unpack_wheel
+from benchmarks.suites.cold_scripts import CALLS, FAMILIES, SCRIPT, WARMED_UP, install_wheel, unpack_wheel
 
 __all__ = ["Line", "compiled_lines", "lines_of", "main", "table"]
 
@@ -117,11 +117,26 @@ def lines_of(found: Mapping[str, Times]) -> list[Line]:
         for part in PARTS
         for kind in ("empty", "wheel")
     ]
+    lines.append(_with_context(found))
+    for name in CALLS:
+        peer = milliseconds(found[CUPY], name) if CUPY in found else None
+        lines.append(Line(f"after two operators, {name}, empty cache", milliseconds(found["empty"], name), peer, 1.0))
     alone_ms = milliseconds(found["empty"], PARTS[0])
     meanwhile = milliseconds(found["meanwhile"], PARTS[0])
     lines.append(Line("first result, its family compiled meanwhile", meanwhile, alone_ms, None, "without"))
     lines.append(Line("warm-up of a family", milliseconds(found["warmed"], "warm-up"), None, None))
     return [*lines, Line("a plan after it, of 300 shapes", milliseconds(found["warmed"], "new shape"), None, None)]
+
+
+def _with_context(found: Mapping[str, Times]) -> Line:
+    """Return the line of the context and the first result together: what is made ready in the first is not lost."""
+    both = {
+        name: [{"both": each["context"] + each[PARTS[0]]} for each in times]
+        for name, times in found.items()
+        if name in ("empty", CUPY)
+    }
+    theirs = milliseconds(both[CUPY], "both") if CUPY in both else None
+    return Line("context and first result, empty cache", milliseconds(both["empty"], "both"), theirs, 1.5)
 
 
 def compiled_lines(families: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Line]:
@@ -161,17 +176,18 @@ def table(lines: Sequence[Line]) -> list[str]:
 def measured(times: int, byte_code: str, *, with_cupy: bool, wheel: Path | None = None) -> dict[str, Times]:
     """Run the fresh processes by turns, so that what slows the machine down slows all of them."""
     script = SCRIPT.replace("PLANS", "[]")
+    ours, theirs = ([(name, each[whose]) for name, each in CALLS.items()] for whose in (0, 1))
     found: dict[str, list[Mapping[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         site = str(install_wheel(Path(folder)) if wheel is None else unpack_wheel(wheel, Path(folder) / "site"))
         runs: dict[str, tuple[str, dict[str, str]]] = {
-            "empty": (script, {}),
+            "empty": (f"CALLS = {ours}\n{script}", {}),
             "wheel": (script, {"PYTHONPATH": before(site)}),
             "meanwhile": (script, {"LOWLEVEL_REDUCE_WARM_UP": "1"}),
             "warmed": (WARMED_UP, {}),
         }
         if with_cupy:
-            runs[CUPY] = (PEERS[CUPY], {})
+            runs[CUPY] = (f"CALLS = {theirs}\n{PEERS[CUPY]}", {})
         for _ in range(times):
             for name, (source, variables) in runs.items():
                 found.setdefault(name, []).extend(alone(source, 1, byte_code, **variables))

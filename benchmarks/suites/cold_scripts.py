@@ -8,13 +8,23 @@ from pathlib import Path
 from lowlevel_reduce import Context
 from lowlevel_reduce.kernel_wheel.building import build_wheel
 
-__all__ = ["COMPILED", "FAMILIES", "SCRIPT", "SHAPES", "WARMED_UP", "install_wheel", "unpack_wheel"]
+__all__ = ["CALLS", "COMPILED", "FAMILIES", "SCRIPT", "SHAPES", "WARMED_UP", "install_wheel", "unpack_wheel"]
 
 SHAPES = 300
 """How many random shapes follow the warm-up of an operator."""
 
 FAMILIES = ("sum", "mean_var", "argmax", "logsumexp")
 """The operators whose kernels of float32 are compiled one by one."""
+
+CALLS = {
+    "argmax": ("lr.argmax(x).numpy()", "cupy.asarray(x).argmax().get()"),
+    "any": ("lr.any(x).numpy()", "cupy.asarray(x).any().get()"),
+    "norm": ("lr.norm(x).numpy()", "cupy.linalg.norm(cupy.asarray(x)).get()"),
+    "var": ("lr.var(x).numpy()", "cupy.asarray(x).var().get()"),
+    "sum of rows": ("lr.sum(y, axis=1).numpy()", "cupy.asarray(y).sum(axis=1).get()"),
+    "sum of columns": ("lr.sum(y, axis=0).numpy()", "cupy.asarray(y).sum(axis=0).get()"),
+}
+"""What a process asks for after two operators, each for the first time: of us and of CuPy, as users write it."""
 
 SCRIPT = """
 import json, os, sys, time
@@ -36,6 +46,11 @@ with lr.Context.primary() as context, context.pushed():
     assert float(lr.max(x)) == 1
     out |= {"context": created - made, "first result": done - created, "second operator": time.perf_counter() - done}
     out["compiler"] = "cuda.bindings.nvrtc" in sys.modules
+    y = x.reshape(1000, 1000)
+    for name, call in globals().get("CALLS", ()):
+        begin = time.perf_counter()
+        eval(call)
+        out[name] = time.perf_counter() - begin
     for name, op, shape, axis, dtype in PLANS:
         begin, processor = time.perf_counter(), time.process_time()
         lr.plan(op, shape=shape, axis=axis, dtype=dtype, context=context)
@@ -43,7 +58,10 @@ with lr.Context.primary() as context, context.pushed():
         out["processor, " + name] = time.process_time() - processor
 print(json.dumps(out))
 """
-"""Imports, the first results of two operators, and plans, with the list of these in place of ``PLANS``."""
+"""Imports, the first results of two operators, and plans, with the list of these in place of ``PLANS``.
+
+Calls are timed in between if ``CALLS``, put before, has their names and texts; competitors' scripts take them as well.
+"""
 
 WARMED_UP = f"""
 import json, statistics, time

@@ -9,10 +9,13 @@ import pytest
 
 from benchmarks.profile import first_call
 from benchmarks.profile.first_call import KERNELS, Line, compiled_lines, lines_of, table
+from benchmarks.suites.cold_scripts import CALLS
 
 
 def processes(first, second):
-    return [{"first result": 1e-3 * a, "second operator": 1e-3 * b} for a, b in zip(first, second, strict=True)]
+    calls = {name: 2e-3 * place for place, name in enumerate(CALLS, 1)}
+    both = zip(first, second, strict=True)
+    return [{"first result": 1e-3 * a, "second operator": 1e-3 * b, "context": 0.1 / a, **calls} for a, b in both]
 
 
 FOUND = {
@@ -32,13 +35,17 @@ def test_medians_are_compared_with_the_goals():
         (pytest.approx(5), pytest.approx(3), 1.0, False),
         (pytest.approx(1), pytest.approx(3), 1.0, True),
     ]
-    assert (lines[4].ratio, lines[4].goal) == (pytest.approx(1.1), None)
-    assert [line.ours for line in lines[5:]] == [pytest.approx(2000), pytest.approx(0.03)]
+    # The median of the sums: not the sum of the medians, 25 and 21.1.
+    assert (lines[4].ours, lines[4].theirs, lines[4].goal) == (pytest.approx(25), pytest.approx(21.14, abs=0.01), 1.5)
+    assert [(line.ours, line.is_met) for line in lines[5:7]] == [(pytest.approx(2), True), (pytest.approx(4), True)]
+    meanwhile, *warmed = lines[5 + len(CALLS) :]
+    assert (meanwhile.ratio, meanwhile.goal) == (pytest.approx(1.1), None)
+    assert [line.ours for line in warmed] == [pytest.approx(2000), pytest.approx(0.03)]
 
 
 def test_without_the_competitor_nothing_is_met_or_missed():
     lines = lines_of(FOUND)
-    assert [line.is_met for line in lines] == [None] * 7
+    assert [line.is_met for line in lines] == [None] * (8 + len(CALLS))
     assert table(lines)[2].endswith("| | | | 1.5 |  |")
 
 
@@ -73,7 +80,8 @@ def test_a_line_says_whether_its_goal_is_met():
 
 
 def test_what_a_process_runs_is_python():
-    ast.parse(KERNELS)
+    for text in (KERNELS, *(call for calls in CALLS.values() for call in calls)):
+        ast.parse(text)
     assert set(first_call.MOST_OF_HEADERS) == {"whole", "others"}
 
 

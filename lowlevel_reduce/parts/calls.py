@@ -18,7 +18,7 @@ from lowlevel_reduce.parts.asked import Part, Request, check_part, part_of, requ
 from lowlevel_reduce.parts.bound import BoundDistributed
 from lowlevel_reduce.parts.cut import cut_of
 from lowlevel_reduce.parts.groups import Group, group_of
-from lowlevel_reduce.parts.letters import Head, can_be_sent, check_letters, heads_of, letter_of
+from lowlevel_reduce.parts.letters import HEADER_BYTES, Head, check_letters, heads_of, letter_of
 from lowlevel_reduce.parts.plan import Described, DistributedPlan
 from lowlevel_reduce.parts.repeat import again, keep
 
@@ -79,7 +79,8 @@ def reduce(
     length : int, optional
         Elements of the whole array, or of the whole axis. Without it, every call exchanges the lengths of the parts, on
         every rank, which the host waits for. Where ranks gather on the device, an equal call sends its partials along,
-        for the lengths that the last one had: if these are right, that is the only collective.
+        for the lengths that the last one had: if these are right, that is the only collective. Where partials are too
+        many, or a cut is within leaves, an equal call exchanges the lengths first, and asks for nothing else.
     root : int, optional
         The rank that gets the result; the others get None. By default all get it.
     chunk : int, optional
@@ -140,9 +141,6 @@ def reduce(
         arrays, known = (part, beside, out), (whole, *asked[1:])
         is_again = head is not None and is_plain
         result = again(members, part, op, known, beside, out, stream) if is_again else None
-        has_letters = is_again and members.letter_bytes > 0
-        if result is not None and not has_letters:
-            return result
         made = _plan_of(members, request, found, whole, initial)
         place = here().place_of(found.home)
         if result is None:
@@ -151,7 +149,7 @@ def reduce(
             result = _run(bound, request, found, out)
             if is_plain:
                 keep(members, arrays, op, known, stream, found, bound, place)
-        if head is not None and has_letters and can_be_sent(made):
+        if head is not None and is_plain:
             keep(members, arrays, op, asked, stream, found, made.letter_to(place, head), place)
         return result
 
@@ -261,7 +259,7 @@ def _lengths(
         error = error or caught
     head = Head(-1 if error is not None else extent, mark)
     if letters is not None:
-        told = letters.exchange(head)
+        told = letters.exchange(letter_of(head, HEADER_BYTES))
     told = told or members.exchange(letter_of(head, members.letter_bytes))
     heads = heads_of(told)
     lengths = tuple(each.length for each in heads)

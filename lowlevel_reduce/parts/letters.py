@@ -3,6 +3,7 @@
 A letter has the length of the rank's part and a digest of what is asked for. Where an equal call was made before, it
 also has the partials for the lengths that the parts had then. If all ranks expected the same, one collective was
 enough: every rank sees that, or that it was not, in the letters, and so none waits for another that expected more.
+Where partials do not fit a letter, an equal call sends one without, and looks only whether the lengths are the same.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from lowlevel_reduce.parts.placed import PlacedLaunch
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.driver import Stream
+    from lowlevel_reduce.parts.bound import BoundDistributed
     from lowlevel_reduce.parts.groups import Group
     from lowlevel_reduce.parts.plan import DistributedPlan
 
 __all__ = [
     "HEADER_BYTES",
+    "BoundHead",
     "BoundLetter",
     "Head",
     "Letters",
@@ -114,7 +117,7 @@ class Letters:
         self._fetch = raising("cuMemcpyAsync", found.pointer, self.verdict.pointer, found.size_bytes, stream.handle)
         self._wait = raising("cuStreamSynchronize", stream.handle)
         self._mine = Buffer.from_pointer(self.gather.mine, HEADER_BYTES, context=context, owner=self.gather)
-        self._written, self._all = b"", cast("Buffer | None", None)
+        self._written, self._read = b"", cast("tuple[Buffer, Buffer] | None", None)
 
     def write(self, header: bytes) -> None:
         """Put a header in front of this rank's letter. The host has waited for the one before."""
@@ -136,21 +139,22 @@ class Letters:
         self.verdict.fill(0, stream=self.stream)
         return False
 
-    def exchange(self, head: Head) -> list[bytes]:
+    def exchange(self, header: bytes) -> list[bytes]:
         """Send a letter without partials, and return the headers of all."""
-        self.write(letter_of(head, HEADER_BYTES))
+        self.write(header)
         self.gather(b"")
         return self.read()
 
     def read(self) -> list[bytes]:
         """Return the headers of all letters, which the host waits for."""
-        size, ranks = self.gather.share_bytes, self.group.size
-        if self._all is None:
-            self._all = Buffer.pinned(size * ranks, self.stream.context)
-        there = Buffer.from_pointer(self.gather.everyone, size * ranks, context=self.stream.context, owner=self.gather)
-        there.copy_to(self._all, stream=self.stream)
-        self.stream.synchronize()
-        return [each[:HEADER_BYTES].tobytes() for each in self._all.host_view().reshape(ranks, size)]
+        size, ranks, context = self.gather.share_bytes, self.group.size, self.stream.context
+        if self._read is None:
+            there = Buffer.from_pointer(self.gather.everyone, size * ranks, context=context, owner=self.gather)
+            self._read = there, Buffer.pinned(size * ranks, context)
+        there, here = self._read
+        there.copy_to(here, stream=self.stream)
+        self._wait()
+        return [each[:HEADER_BYTES].tobytes() for each in here.host_view().reshape(ranks, size)]
 
 
 class BoundLetter:
@@ -192,3 +196,31 @@ class BoundLetter:
             return True
         letters.group.told = letters.read()
         return False
+
+
+class BoundHead:
+    """A plan's launches in a place, behind an exchange of lengths: a call where partials do not fit a letter.
+
+    It is for calls as those of a `BoundLetter`.
+
+    Attributes
+    ----------
+    plan : DistributedPlan
+        Of the lengths that are expected.
+    """
+
+    def __init__(self, plan: DistributedPlan, bound: BoundDistributed, head: Head, place: Place) -> None:
+        group = plan.group
+        self.plan, self._bound = plan, bound
+        self._letter = letter_of(head, HEADER_BYTES)
+        self._exchange = group.letters_in(place.stream).exchange if group.letter_bytes else group.exchange
+        self._expected = [Head(length, head.mark) for length in plan.cut.lengths]
+
+    def __call__(self, source: int, result: int, second: int | None = None) -> bool:
+        """Reduce, as `BoundDistributed` does; False if ranks tell of something else, as of a `BoundLetter`."""
+        told = self._exchange(self._letter)
+        if heads_of(told) != self._expected:
+            self.plan.group.told = told
+            return False
+        self._bound(source, result, second)
+        return True

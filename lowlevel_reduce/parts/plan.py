@@ -21,7 +21,7 @@ from lowlevel_reduce.parts.cut import Cut, cut_of
 from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes, share_of
 from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
 from lowlevel_reduce.parts.groups import Group, kept_of_stream
-from lowlevel_reduce.parts.letters import BoundLetter, Head
+from lowlevel_reduce.parts.letters import BoundHead, BoundLetter, Head, can_be_sent
 from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan
 from lowlevel_reduce.strategy.selection import operator_text
 
@@ -222,7 +222,7 @@ class DistributedPlan(Closing):
                 context=context,
             )
         self._bound: dict[Place, BoundDistributed] = {}
-        self._letters: dict[Place, BoundLetter] = {}
+        self._letters: dict[Place, BoundLetter | BoundHead] = {}
 
     @property
     def results(self) -> int:
@@ -262,13 +262,18 @@ class DistributedPlan(Closing):
         """Return the bound launch that is kept for a place, for calls of its thread while its context is current."""
         return kept_of_stream(self._bound, place, lambda: BoundDistributed(self, place.stream, place))
 
-    def letter_to(self, place: Place, head: Head) -> BoundLetter:
-        """Return the launch that is kept for a place, and sends a letter with this head; see `letters.can_be_sent`.
+    def letter_to(self, place: Place, head: Head) -> BoundLetter | BoundHead:
+        """Return the launch that is kept for a place, and sends a letter with this head, with partials if they fit it.
 
         The place's context must be current.
         """
-        letters = self.group.letters_in
-        return kept_of_stream(self._letters, place, lambda: BoundLetter(self, letters(place.stream), head, place))
+
+        def made() -> BoundLetter | BoundHead:
+            if can_be_sent(self):
+                return BoundLetter(self, self.group.letters_in(place.stream), head, place)
+            return BoundHead(self, self.bound_to(place), head, place)
+
+        return kept_of_stream(self._letters, place, made)
 
     def close(self) -> None:
         """Drop the kernels; bound launches keep theirs."""

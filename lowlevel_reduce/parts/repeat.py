@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.parts.asked import Part as Found
     from lowlevel_reduce.parts.bound import BoundDistributed
     from lowlevel_reduce.parts.groups import Group
-    from lowlevel_reduce.parts.letters import BoundLetter
+    from lowlevel_reduce.parts.letters import BoundHead, BoundLetter
     from lowlevel_reduce.parts.plan import DistributedPlan
 
 __all__ = ["PreparedParts", "again", "keep"]
@@ -41,7 +41,7 @@ class PreparedParts:
     is_nothing = False
 
     def __init__(
-        self, made: DistributedPlan, bound: BoundDistributed | BoundLetter, found: Found, place: Place
+        self, made: DistributedPlan, bound: BoundDistributed | BoundLetter | BoundHead, found: Found, place: Place
     ) -> None:
         self._bound, self._second, self.place = weakref.ref(bound), made.has_second, place
         self.dtype, self.shape, self.results = made.result_dtype, made.result_shape, made.results
@@ -83,7 +83,7 @@ def keep(
     options: tuple[Any, ...],
     stream: Any,
     found: Found,
-    bound: BoundDistributed | BoundLetter,
+    bound: BoundDistributed | BoundLetter | BoundHead,
     place: Place,
 ) -> None:
     """Keep a launch for later equal calls, if it can be known without the driver that these are safe.

@@ -48,19 +48,40 @@ def test_an_equal_call_is_one_collective(op, shape, axis, stream, context):
     assert on_each(communicators(2, context), called, context) == [[expected[0], *expected[::-1]]] * 2
 
 
-def test_what_ranks_expected_wrongly_is_done_again(stream, context):
+@pytest.mark.parametrize(
+    ("op", "connected"), [("sum", communicators), ("mean_var", communicators), ("sum", lambda ranks, _: engines(ranks))]
+)
+def test_what_ranks_expected_wrongly_is_done_again(op, connected, stream, context):
     # The first rank has the same part in all three, and so expects what the last call had.
     wholes = [values(number, "float32") for number in (5 * LEAF + 7, 6 * LEAF, 5 * LEAF + 8)]
     parts = [parts_of(each, None, 2) for each in wholes]
     assert len({len(each[0]) for each in parts}) == 1
-    expected = [bits(lr.sum(each, stream=stream)) for each in wholes]
+    expected = [bits(lr.reduce(each, op, stream=stream)) for each in wholes]
     order = (0, 0, 1, 1, 0, 2, 2, 0, 1)
 
     def called(engine, own):
         mine = [there(each[engine.rank], own) for each in parts]
-        return [bits(lr.distributed.sum(mine[number], engine)) for number in order]
+        return [bits(lr.distributed.reduce(mine[number], op, engine)) for number in order]
 
-    assert on_each(communicators(2, context), called, context) == [[expected[number] for number in order]] * 2
+    assert on_each(connected(2, context), called, context) == [[expected[number] for number in order]] * 2
+
+
+@pytest.mark.parametrize("connected", [communicators, lambda ranks, _: engines(ranks)])
+def test_rows_cut_within_a_leaf_exchange_their_lengths_and_are_not_looked_at_again(
+    connected, stream, context, monkeypatch
+):
+    x = values((3, 2 * LEAF + 30), "float32")
+    expected = [bits(lr.reduce(each, op, axis=1, stream=stream)) for op in ("logsumexp", "var") for each in (x, -x)]
+    halves = [np.split(each, 2, axis=1) for each in (x, -x)]
+    looked_at, request_of = [], calls.request_of
+    monkeypatch.setattr(calls, "request_of", lambda *a, **b: [looked_at.append(a[0]), request_of(*a, **b)][1])
+
+    def called(engine, own):
+        mine = [there(np.ascontiguousarray(each[engine.rank]), own) for each in halves]
+        return [bits(lr.distributed.reduce(part, op, engine, axis=1)) for op in ("logsumexp", "var") for part in mine]
+
+    assert on_each(connected(2, context), called, context) == [expected] * 2
+    assert sorted(looked_at) == ["logsumexp", "logsumexp", "var", "var"]
 
 
 def test_a_right_guess_after_a_wrong_one_is_one_collective_again(context):

@@ -50,9 +50,15 @@ class Producer:
         Lets the host wait until the memory contains the values, of a library whose streams nobody can name.
     writable : bool
         Whether results may be written to its arrays.
+    in_elements : bool
+        Whether the strides that `known` returns count elements, not bytes. Where it returns none, an array is
+        contiguous.
     """
 
-    __slots__ = ("facts", "finish", "known", "name", "ordinal", "plain", "pointer", "read", "stream", "writable")
+    __slots__ = (
+        *("facts", "finish", "in_elements", "known", "name", "ordinal", "plain", "pointer", "read", "stream"),
+        "writable",
+    )
 
     def __init__(
         self,
@@ -67,6 +73,7 @@ class Producer:
         plain: Callable[[Any], bool],
         finish: Callable[[Any], Any] | None = None,
         writable: bool = True,
+        in_elements: bool = False,
     ) -> None:
         self.name = name
         self.known = known
@@ -78,6 +85,7 @@ class Producer:
         self.plain = plain
         self.finish = finish
         self.writable = writable
+        self.in_elements = in_elements
 
 
 _MOST_CLASSES = 256
@@ -182,7 +190,7 @@ def _torch(torch: Any) -> Producer:
 
     producer = Producer(
         "PyTorch", known=known, ordinal=tensor.get_device, pointer=tensor.data_ptr, stream=stream, facts=facts,
-        read=read, plain=plain,
+        read=read, plain=plain, in_elements=True,
     )  # fmt: skip
     return producer
 

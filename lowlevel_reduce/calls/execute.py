@@ -18,6 +18,7 @@ from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_output
 from lowlevel_reduce.arrays.libraries import producer_of
+from lowlevel_reduce.calls.once import launched_once
 from lowlevel_reduce.calls.options import forced_strategy, initial_key
 from lowlevel_reduce.calls.prepared import Family, Prepared
 from lowlevel_reduce.calls.threads import Thread, here
@@ -27,12 +28,12 @@ from lowlevel_reduce.calls.views import (
     address_of,
     are_of,
     is_current,
-    is_here,
     is_trusted,
     known_as,
     spot_of,
     trusted_view,
     view_in,
+    wait_behind,
 )
 from lowlevel_reduce.driver import Stream
 
@@ -185,9 +186,13 @@ def _anew(thread: Thread, key: Any, make: Describe, arrays: tuple[Any, Any, Any]
     x, second, out = arrays
     if place.is_capturing or (form is None and not are_of(place, first, other, into)):
         return None
+    is_met = thread.has_met(key)
     if form is not None:
+        if start is None and not is_met:
+            result = launched_once(thread, form, x, first, stream)
+            if result is not None:
+                return result
         like = trusted_view(first)
-        known: Any = (form, like[1], like[2], None)
         prepared = form.prepared(like[1], like[2], None, initial)
     elif out is None:  # of a new shape: all but the launch is known not to fail
         views = tuple([trusted_view(each) for each in ((first,) if other is None else (first, other))])
@@ -202,7 +207,7 @@ def _anew(thread: Thread, key: Any, make: Describe, arrays: tuple[Any, Any, Any]
         result = _put(place, prepared, views, out, stream=stream)
         thread.keep(key, prepared)
         return result
-    if thread.has_met(known):
+    if is_met:
         thread.keep(key, prepared)
     return None if prepared.is_nothing else _again(thread, prepared, key, x, second, out, stream, True)
 
@@ -245,7 +250,7 @@ def _again(
     if captured:
         order_after(place.stream, x, second, out)
     elif stream is not None or second is not None or out is not None:
-        _wait_behind(thread, place, x, second, out)
+        wait_behind(thread, place, x, second, out)
     return result
 
 
@@ -273,13 +278,6 @@ def _fits(prepared: Prepared, source: int, second: int, target: int) -> bool:
     if target % alignment or (source + low < target + size and target < source + high):
         return False
     return not second or not extents.overlap(second + extents.second_low, second + extents.second_high, target)
-
-
-def _wait_behind(thread: Thread, place: Place, *arrays: Any) -> None:
-    """Let other streams, in whose order arrays are overwritten or read, wait for what the place has with them."""
-    for each in arrays:
-        if type(each) is DeviceArray and not is_here(place, each):
-            thread.wait(each.stream, place.stream)
 
 
 def launched(

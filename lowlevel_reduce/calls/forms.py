@@ -6,6 +6,8 @@ import functools
 import math
 import os
 from array import array
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,9 +21,10 @@ from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.plans.array import Plan, fields_of
 from lowlevel_reduce.plans.mapping import extents, kernels_of, map_request, second_vector_bytes
 from lowlevel_reduce.strategy.base import Task
-from lowlevel_reduce.strategy.fields import matrix_words, signature
+from lowlevel_reduce.strategy.fields import matrix_words, put_matrix, put_whole, signature
 from lowlevel_reduce.strategy.selection import check_length, request_of, resolved, sharers, sources_of, unasked
 from lowlevel_reduce.strategy.whole import choose, workspace_bytes
+from lowlevel_reduce.strategy.whole import unasked as unasked_whole
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
@@ -87,7 +90,7 @@ class Form(Family):
 
     __slots__ = (
         *("_asked", "_axis", "_choices", "_is_plain", "_keepdims", "_kernels", "_masks", "_of", "_of_whole", "_op"),
-        *("_results", "_strategy", "place"),
+        *("_results", "_strategy", "_tiles", "place"),
         *("result_dtype", "results"),
     )
 
@@ -124,6 +127,7 @@ class Form(Family):
         self._masks = VECTOR_BYTES - 1, second_vector_bytes(expected, of.itemsize) - 1, 0, 0
         self._kernels: dict[tuple[Any, ...], PlacedKernel] = {}
         self._choices: dict[Any, Choice] = {}
+        self._tiles: tuple[list[float], list[int]] = [], []  # the rows of `unasked_whole`, and the leaves of a tile
         self._results = Results.of(self, ())  # of the last shape: arrays that grow along a reduced axis have one
 
     @property
@@ -131,6 +135,43 @@ class Form(Family):
         """The type of the operator's several results, a named tuple."""
         reduction = self._of.reduction
         return result_tuple(reduction.name, reduction.result_names)
+
+    def laid(self, known: Any) -> tuple[Choice, Results, Callable[..., object], tuple[Any, ...]] | None:
+        """Return what a single launch for an array needs whose choice others have made; see `Family.laid`."""
+        of, axis, shape = self._of, self._axis, known[4]
+        if not self._is_plain or of.reduction.least is not None:
+            return None
+        itemsize, initial = of.itemsize, of.reduction.constants
+        unit = itemsize if len(known) > 5 and known[0].in_elements else 1
+        if axis is None:
+            length = math.prod(shape)
+            if not 0 < length * itemsize <= layout.MAX_BYTES or (
+                len(known) > 5 and known[5] != layout.contiguous_strides(shape, itemsize // unit)
+            ):
+                return None
+            choice = self._whole(length)
+            result_shape: tuple[int, ...] = (1,) * len(shape) if self._keepdims else ()
+            put: Callable[..., object] = put_whole
+            fields: tuple[Any, ...] = length, choice.count, initial
+        elif len(shape) == 2:
+            if len(known) > 5:
+                outer, inner = known[5]
+                strides = outer * unit, inner * unit
+            else:
+                strides = None
+            matrix = layout.matrix_of(shape, itemsize, axis, strides)
+            found = None if matrix is None else self._choices.get(sharers(*matrix, itemsize))
+            if matrix is None or found is None or found.chosen.name == "short_rows":
+                return None
+            choice, rows = found, matrix[0]
+            result_shape = (rows,) if not self._keepdims else (1, rows) if axis in (0, -2) else (rows, 1)
+            put, fields = put_matrix, (matrix, itemsize, choice.count, initial, choice.chosen.folders)
+        else:
+            return None
+        results = self._results
+        if result_shape != results.shape:
+            results = self._results = Results.of(self, result_shape)
+        return choice, results, put, fields
 
     def prepared(
         self,
@@ -212,9 +253,7 @@ class Form(Family):
             problem = layout.matrix_problem(rows, length, apart, step, itemsize, result_shape)
             choice = self._rows(problem)
             if shared is not None:
-                if len(self._choices) >= MAX_CHOICES:
-                    self._choices.clear()
-                self._choices[shared] = choice
+                self._keep(shared, choice)
         chosen, count = choice.chosen, choice.count
         if problem is not None and chosen.name == "short_rows":
             constants = constants_of(fields_of(problem, chosen, of.reduction, of.types, 0, count, words))
@@ -263,15 +302,32 @@ class Form(Family):
         return extents(self._of.reduction, self._of.types, problem, shape, second_strides_bytes)
 
     def _whole(self, length: int) -> Choice:
-        """Return the choice for a whole array."""
+        """Return the choice for a whole array; all with as many tiles of the same size share one."""
         of = self._of
         leaves = -(-length * of.itemsize // LEAF_BYTES)
-        chosen = choose(
-            leaves, self.place.facts, wide_accumulator=of.text.wide, small_elements=of.itemsize <= _SMALL_BYTES
-        )
-        count, partials = chosen.counts
-        size = workspace_bytes(leaves, of.text.accumulator_bytes) if partials else 0
-        return Choice(chosen, self._kernel(chosen), chosen.blocks or 0, count, size)
+        bounds, sizes = self._tiles
+        if not bounds:
+            bounds, known = unasked_whole(self.place.facts, of.text.wide, of.itemsize <= _SMALL_BYTES)
+            sizes = [warps for _, warps, *_ in known]
+            self._tiles = bounds, sizes
+        row = bisect_left(bounds, leaves)
+        size = sizes[row]
+        tiles = -(-leaves // size)
+        found = self._choices.get((row, tiles))
+        if found is None:
+            chosen = choose(
+                leaves, self.place.facts, wide_accumulator=of.text.wide, small_elements=of.itemsize <= _SMALL_BYTES
+            )
+            count, partials = chosen.counts
+            room = workspace_bytes(tiles * size, of.text.accumulator_bytes) if partials else 0
+            found = self._keep((row, tiles), Choice(chosen, self._kernel(chosen), chosen.blocks or 0, count, room))
+        return found
+
+    def _keep(self, shared: tuple[Any, ...], choice: Choice) -> Choice:
+        if len(self._choices) >= MAX_CHOICES:
+            self._choices.clear()
+        self._choices[shared] = choice
+        return choice
 
     def _rows(self, problem: layout.Problem) -> Choice:
         """Return the choice for rows or columns."""

@@ -16,6 +16,7 @@ from lowlevel_reduce.arrays.results import Cell, Part, cell_size
 from lowlevel_reduce.calls.places import Launcher, Place, Workspace, constants_of
 from lowlevel_reduce.driver import Buffer, Stream, binding
 from lowlevel_reduce.driver.library import kernels_of_graphs
+from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans.launch import Extents, check_addresses
 
@@ -51,6 +52,14 @@ class Family:
     ) -> Prepared:
         """Return a launch for arrays of one shape and strides."""
 
+    def laid(self, known: Any) -> tuple[Any, Results, Callable[..., object], tuple[Any, ...]] | None:
+        """Return what a single launch for an array needs, of which `known_as` returned this; None if it is prepared.
+
+        That is the choice, the results, what puts an argument in place (``put(words, source, result, workspace,
+        *fields)``), and its fields.
+        """
+        return None
+
 
 class PlacedKernel:
     """A kernel in a place, in blocks and clusters of one size: what all problems that take it share.
@@ -63,14 +72,17 @@ class PlacedKernel:
         Threads in a block.
     launchers : list
         The last launcher for aligned arrays, and that for others; None before the first.
+    mask : int
+        The bits of one array's address by which the latter is taken, as far as it follows from the kernel.
     """
 
-    __slots__ = ("_letters", "_place", "entry", "launchers", "threads")
+    __slots__ = ("_letters", "_place", "entry", "launchers", "mask", "threads")
 
     def __init__(self, entry: MappedKernel, letters: str, place: Place) -> None:
         self.entry, self._letters, self._place = entry, letters, place
         self.launchers: list[Launcher | None] = [None, None]
         self.threads = entry.config.block_threads
+        self.mask = 0 if entry.twin is None else VECTOR_BYTES - 1
 
     def launcher(self, *, twin: bool) -> Launcher:
         """Return a launcher of it that no call is using now, as the place has it."""

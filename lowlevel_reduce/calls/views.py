@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.threads import Thread
 
 __all__ = ["CURRENT", "UNKNOWN", "address_of", "are_of", "is_current", "is_here", "is_trusted", "known_as", "spot_in",
-           "spot_of", "trusted_view", "view_in"]  # fmt: skip
+           "spot_of", "trusted_view", "view_in", "wait_behind"]  # fmt: skip
 
 UNKNOWN = object()
 """What stands for an array or a stream of which the driver must be asked."""
@@ -103,6 +103,13 @@ def is_here(place: Place, x: DeviceArray) -> bool:
     """Tell whether an array's stream is the place's: a default one is another one in each context."""
     handle = x.stream.handle or 1
     return handle == place.handle and (handle > _PER_THREAD or x._home == place.context_id)
+
+
+def wait_behind(thread: Thread, place: Place, *arrays: Any) -> None:
+    """Let other streams, in whose order arrays are overwritten or read, wait for what the place has with them."""
+    for each in arrays:
+        if type(each) is DeviceArray and not is_here(place, each):
+            thread.wait(each.stream, place.stream)
 
 
 def view_in(thread: Thread, place: Place, x: Any) -> ArrayView:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
 from lowlevel_reduce.strategy.base import ArgumentKind, RowStrategy, short_row_bits
 
-__all__ = ["FIELDS", "matrix_words", "reciprocal", "shape_values", "short_row_values", "signature"]
+__all__ = ["FIELDS", "matrix_words", "put_matrix", "put_whole", "reciprocal", "shape_values", "short_row_values",
+           "signature"]  # fmt: skip
 
 FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
           "initial1")  # fmt: skip
@@ -22,10 +24,14 @@ _SHAPE = "QqQQ" + "QQ" + "QQqqq" * MAX_AXES + "Q" * MAX_AXES * 2 + "q" * MAX_AXE
 _WORD_BYTES = 8
 
 _others = f"{_WORD_BYTES * (MAX_AXES - 1)}x"
-_pack_matrix = struct.Struct(
-    f"=6Q QqQQ 2Q Q{_WORD_BYTES}x3q{5 * _others} Q{_others} {_WORD_BYTES * MAX_AXES}x q{_others} q{_others} 2q5Q"
-).pack
-"""Puts the fields after the workspace in place, and those of `_SHAPE` for one kept and one reduced axis."""
+_matrix = f"6Q QqQQ 2Q Q{_WORD_BYTES}x3q{5 * _others} Q{_others} {_WORD_BYTES * MAX_AXES}x q{_others} q{_others} 2q5Q"
+_of_matrix = struct.Struct(f"=4Q {_matrix}")
+_put_matrix, _matrix_bytes = _of_matrix.pack_into, _of_matrix.size
+_put_whole = struct.Struct("=10Q").pack_into
+"""They put a whole argument in place: four addresses, and the fields after the workspace, and of a matrix those of
+`_SHAPE` for one kept and one reduced axis."""
+
+_ADDRESSES_BYTES = 4 * _WORD_BYTES
 
 _FAR_BYTES = 1 << 31
 """Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
@@ -84,13 +90,33 @@ def matrix_words(
 
     They are what `shape_values` says of `layout.matrix_problem`, in a fifth of the time.
     """
+    words = bytearray(_matrix_bytes)
+    put_matrix(words, 0, 0, 0, (rows, length, apart, step), itemsize, count, initial, folders)
+    return bytes(words[_ADDRESSES_BYTES:])
+
+
+def put_matrix(
+    words: Any, source: int, result: int, workspace: int, matrix: tuple[int, int, int, int], itemsize: int, count: int,
+    initial: tuple[int, int], folders: int,
+) -> None:  # fmt: skip
+    """Put a whole argument of a `ShapedProblem` in place, of one array: its addresses, and what `matrix_words` says."""
+    rows, length, apart, step = matrix
     first, last = initial
     reach = (length - 1) * step
-    return _pack_matrix(
+    _put_matrix(
+        words, 0, source, result, 0, workspace,
         0, length, rows, count, first, last,
         apart % VECTOR_BYTES, step, length, 0, 1, 1, rows, apart, 0, 1, length, step, 0,
         0, reach + (rows - 1) * apart + itemsize, reach >= _FAR_BYTES, 0, 1, 1, folders,
     )  # fmt: skip
+
+
+def put_whole(
+    words: Any, source: int, result: int, workspace: int, length: int, count: int, initial: tuple[int, int]
+) -> None:
+    """Put a whole argument of a whole array in place: its addresses, and the fields of `Problem` after these."""
+    first, last = initial
+    _put_whole(words, 0, source, result, 0, workspace, 0, length, 1, count, first, last)
 
 
 def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, second_itemsize: int) -> tuple[int, ...]:

@@ -12,19 +12,8 @@ from typing import Any, Literal, NamedTuple
 from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = [
-    "STRATEGIES",
-    "DeviceFacts",
-    "Strategy",
-    "check_cluster",
-    "choose",
-    "folding_blocks",
-    "largest_cluster",
-    "power_of_two",
-    "slot_bytes",
-    "why",
-    "workspace_bytes",
-]
+__all__ = ["STRATEGIES", "DeviceFacts", "Strategy", "check_cluster", "choose", "folding_blocks", "largest_cluster",
+           "power_of_two", "slot_bytes", "unasked", "why", "workspace_bytes"]  # fmt: skip
 
 STRATEGIES = ("block", "cluster", "tiles", "two_pass", "cooperative")
 
@@ -196,7 +185,7 @@ def choose(
         If the device lacks what the strategy needs.
     """
     if strategy is None and cluster is None and block_threads is None:
-        bounds, known = _unasked(facts, wide_accumulator, small_elements)
+        bounds, known = unasked(facts, wide_accumulator, small_elements)
         return _mapped(leaves, *known[bisect_left(bounds, leaves)])
     row = _fastest(leaves, facts)
     name = strategy or row.name
@@ -213,8 +202,11 @@ def choose(
 
 
 @lru_cache(maxsize=64)
-def _unasked(facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> tuple[list[float], list[Any]]:
-    """Return of the rows of `_table` for an operator up to how many leaves each is, and what `_mapped` takes then."""
+def unasked(facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> tuple[list[float], list[Any]]:
+    """Return of the rows of `_table` for an operator up to how many leaves each is, and what `_mapped` takes then.
+
+    That begins with a name and the leaves of a tile. `choose` is the same for all arrays of a row with as many tiles.
+    """
     rows = [row._replace(warps=min(row.warps, _WIDE_WARPS)) if wide_accumulator else row for row in _table(facts)]
     of = facts, wide_accumulator, small_elements
     known = [(*row[1:], _resident_blocks(row.name, row.warps, *of), facts.programmatic) for row in rows]

@@ -27,7 +27,6 @@ from lowlevel_reduce.calls.views import (
     UNKNOWN,
     address_of,
     are_of,
-    is_current,
     is_trusted,
     known_as,
     spot_of,
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.base import BasePlan
 
 __all__ = ["Made", "execute", "launched", "repeated", "view_in"]
+
+_NUMPYS = np.ndarray
 
 Made = Callable[[], Prepared]
 """Prepares a call in its place."""
@@ -86,7 +87,7 @@ def execute(
     thread = here()
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
-    if type(x) is np.ndarray or type(second) is np.ndarray:
+    if type(x) is _NUMPYS or type(second) is _NUMPYS:
         x, second = _copied(thread, x, second, stream)
     key = None
     if allocator is None and options is not None:
@@ -141,7 +142,7 @@ def _copied(thread: Thread, x: Any, second: Any, stream: Any) -> tuple[Any, Any]
     where = thread.stream_of(stream, x)
     with where.context.pushed():
         place = thread.place_of(where)
-        x, second = (view_in(thread, place, each).owner if type(each) is np.ndarray else each for each in (x, second))
+        x, second = (view_in(thread, place, each).owner if type(each) is _NUMPYS else each for each in (x, second))
     return x, second
 
 
@@ -180,7 +181,8 @@ def _anew(thread: Thread, key: Any, make: Describe, arrays: tuple[Any, Any, Any]
     place = thread.spots.get(spot or first[:3]) if form is None else form.place
     if place is None or place.is_over:
         return None
-    if not is_current(thread, place, spot):
+    # As `is_current`, whose call would count here.
+    if place.is_default and (spot is None or spot[0] is not CURRENT) and thread.context_id() != place.context_id:
         with place.context.pushed():
             return _anew(thread, key, make, arrays, stream, initial)
     x, second, out = arrays

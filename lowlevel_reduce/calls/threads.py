@@ -258,11 +258,16 @@ binding.after_fork(_in_child)
 
 def here() -> Thread:
     """Return what the calling thread keeps for the driver that is selected."""
-    driver = binding.selected()
     try:
         thread: Thread = _threads.kept
     except AttributeError:
-        thread = _threads.kept = Thread(driver)
-    if thread.driver is not driver:
+        return _of_driver()
+    return thread if thread.driver is binding._selected else _of_driver()
+
+
+def _of_driver() -> Thread:
+    driver = binding.selected()
+    thread: Thread | None = getattr(_threads, "kept", None)
+    if thread is None or thread.driver is not driver:
         thread = _threads.kept = Thread(driver)
     return thread

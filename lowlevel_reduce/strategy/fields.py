@@ -24,10 +24,10 @@ _SHAPE = "QqQQ" + "QQ" + "QQqqq" * MAX_AXES + "Q" * MAX_AXES * 2 + "q" * MAX_AXE
 _WORD_BYTES = 8
 
 _others = f"{_WORD_BYTES * (MAX_AXES - 1)}x"
-_matrix = f"6Q QqQQ 2Q Q{_WORD_BYTES}x3q{5 * _others} Q{_others} {_WORD_BYTES * MAX_AXES}x q{_others} q{_others} 2q5Q"
-_of_matrix = struct.Struct(f"=4Q {_matrix}")
+_none = f"{_WORD_BYTES * MAX_AXES}x"  # pad bytes are zero: faster than a zero that is given
+_of_matrix = struct.Struct(f"=2Q8xQ 8x5Q QqQ8x 2Q Q8xq8xq{5 * _others} Q{_others} {_none} q{_others} {_none} 8xq Q8x3Q")
 _put_matrix, _matrix_bytes = _of_matrix.pack_into, _of_matrix.size
-_put_whole = struct.Struct("=10Q").pack_into
+_put_whole = struct.Struct("=2Q8xQ 8x5Q").pack_into
 """They put a whole argument in place: four addresses, and the fields after the workspace, and of a matrix those of
 `_SHAPE` for one kept and one reduced axis."""
 
@@ -104,10 +104,9 @@ def put_matrix(
     first, last = initial
     reach = (length - 1) * step
     _put_matrix(
-        words, 0, source, result, 0, workspace,
-        0, length, rows, count, first, last,
-        apart % VECTOR_BYTES, step, length, 0, 1, 1, rows, apart, 0, 1, length, step, 0,
-        0, reach + (rows - 1) * apart + itemsize, reach >= _FAR_BYTES, 0, 1, 1, folders,
+        words, 0, source, result, workspace, length, rows, count, first, last,
+        apart % VECTOR_BYTES, step, length, 1, 1, rows, apart, 1, length, step,
+        reach + (rows - 1) * apart + itemsize, reach >= _FAR_BYTES, 1, 1, folders,
     )  # fmt: skip
 
 
@@ -116,7 +115,7 @@ def put_whole(
 ) -> None:
     """Put a whole argument of a whole array in place: its addresses, and the fields of `Problem` after these."""
     first, last = initial
-    _put_whole(words, 0, source, result, 0, workspace, 0, length, 1, count, first, last)
+    _put_whole(words, 0, source, result, workspace, length, 1, count, first, last)
 
 
 def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, second_itemsize: int) -> tuple[int, ...]:

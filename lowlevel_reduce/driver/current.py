@@ -113,14 +113,16 @@ class Pushed:
         if self._entered:  # the inner block would forget what was current before the outer one
             raise ReduceError("this push of a context is under way: call pushed() for each block")
         # Already current is the common case in a runtime: then one query replaces the push and the pop.
-        self._before = current_handle()
-        pushes = _thread.pushes
+        of = _thread.of_driver()  # a hot path of threads that have no context: each call of a function counts
+        before = of.current()
+        self._before = before if before >= 0 else _number("cuCtxGetCurrent", before)
+        pushes = of.pushes
         self._around = self._push = pushes.innermost
         if self._before != self._ours:
             self._thread = threading.get_ident()
             self._push = (self._around, self._ours)
             try:
-                _push(self._ours)
+                _push(of.push, self._ours)
                 pushes.innermost = self._push
             except BaseException:  # an interrupt may come behind the push, and there will be no end of the block
                 self._pop()
@@ -134,17 +136,20 @@ class Pushed:
         on_top = self._before != self._ours  # our own push, for all that is known
         pushes, gone = _thread.pushes, False
         try:
-            gone = not pushes.have(self._push)
-            left = current_handle()
+            of = _thread.of_driver()
+            gone = pushes.innermost is not self._push and not pushes.have(self._push)
+            left = of.current()
+            if left < 0:
+                _number("cuCtxGetCurrent", left)
             balanced = (on_top and gone) or left == self._ours
             behind = not gone and pushes.innermost is not self._push
             if behind:
                 pushes.pop_to(self._push)
                 balanced = current_handle() == self._ours
             if balanced and on_top and not gone:
-                _number("cuCtxPopCurrent", _thread.of_driver().pop())
+                _number("cuCtxPopCurrent", of.pop())
                 on_top = False
-                balanced = current_handle() == self._before
+                balanced = _number("cuCtxGetCurrent", of.current()) == self._before
         except BaseException:  # a refused call, or an interrupt, must not leave our context on the caller's stack
             try:
                 current_handle()
@@ -206,9 +211,11 @@ def current_handle() -> int:
     return _number("cuCtxGetCurrent", _thread.of_driver().current())
 
 
-def _push(handle: int) -> None:
-    """Make a context the calling thread's current one, above the one that is; raises CudaError."""
-    known = _thread.of_driver().push
+def _push(known: dict[int, Callable[[], int]], handle: int) -> None:
+    """Make a context the calling thread's current one, above the one that is; raises CudaError.
+
+    `known` are the calls that the thread keeps for that.
+    """
     push = known.get(handle)
     if push is None:
         if len(known) >= _MOST_CONTEXTS:

@@ -168,10 +168,7 @@ class Form(Family):
             put, fields = put_matrix, (matrix, itemsize, choice.count, initial, choice.chosen.folders)
         else:
             return None
-        results = self._results
-        if result_shape != results.shape:
-            results = self._results = Results.of(self, result_shape)
-        return choice, results, put, fields
+        return choice, self._results_of(result_shape), put, fields
 
     def prepared(
         self,
@@ -271,18 +268,22 @@ class Form(Family):
         strides_bytes: tuple[int, ...] | None,
         second_strides_bytes: tuple[int, ...] | None,
     ) -> Prepared:
-        kernel, results = choice.kernel, self._results
-        if result_shape != results.shape:
-            results = self._results = Results.of(self, result_shape)
+        kernel = choice.kernel
         return Prepared(
             self,
             self.place,
-            results,
+            self._results_of(result_shape),
             (Step(kernel, choice.blocks, constants),),
             functools.partial(self._touched, shape, strides_bytes, second_strides_bytes),
             self._masks if kernel.entry.twin is not None else _NO_MASKS,
             choice.workspace_bytes,
         )
+
+    def _results_of(self, shape: tuple[int, ...]) -> Results:
+        results = self._results
+        if shape != results.shape:
+            results = self._results = Results.of(self, shape)
+        return results
 
     def _problem(self, shape: Any, strides_bytes: Any, second_strides_bytes: Any) -> layout.Problem:
         of = self._of

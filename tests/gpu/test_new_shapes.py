@@ -3,6 +3,7 @@
 import gc
 import itertools
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,6 +98,49 @@ def test_long_rows_and_columns_of_new_lengths_share_their_choices(stream):
             assert found.numpy().tobytes() == lr.tree.reduce(columns, axis=0).tobytes(), length
     *_, of_columns = threads.here().forms.values()
     assert len(of_columns._choices) == 4, "one for each number of rows and of begun leaves"
+
+
+@pytest.mark.parametrize(("axis", "first", "other"), [(None, (5, 1100), (5, 1101)), (1, (3, 1100), (3, 1104))])
+def test_a_call_that_is_kept_is_as_before_after_a_shape_that_comes_once(stream, axis, first, other):
+    """Both take one launcher, which holds the argument of the call that is kept only until another one comes."""
+    flat = np.random.default_rng(35).standard_normal(6000).astype(np.float32)
+    whole = on(stream, flat)
+    for shape in (first, first, first, other, first):
+        x, there = (each[: shape[0] * shape[1]].reshape(shape) for each in (flat, whole))
+        found = lr.sum(there, axis=axis, stream=stream)
+        assert found.numpy().tobytes() == lr.tree.reduce(x, axis=axis).tobytes(), shape
+
+
+def test_the_stream_of_an_array_waits_for_a_shape_that_comes_once(context, monkeypatch):
+    with Stream.create(context) as first, Stream.create(context) as second:
+        arrays = [on(first, DRAWN[:size]) for size in (5, 6, 7)]
+        for x in arrays[:2]:
+            lr.sum(x, stream=second)
+        waited = []
+        monkeypatch.setattr(threads.here(), "wait", lambda *pair: waited.append(tuple(each.id for each in pair)))
+        lr.sum(arrays[2], stream=second)
+        assert waited == [(second.id, first.id), (first.id, second.id)]
+        context.synchronize()
+        del arrays, x
+
+
+def test_strides_count_elements_or_bytes(stream):
+    """As the library of an array has them: what is laid out is the same."""
+    threads.here().forget()
+    whole = on(stream, np.zeros(8000, np.float32))
+    for shape, axis, strides, apart in (((3, 1100), 1, (1100, 1), (1400, 1)), ((3300,), None, (1,), (2,))):
+        size = int(np.prod(shape))
+        for _ in range(2):
+            lr.sum(whole[:size].reshape(shape), axis=axis, stream=stream)
+        *_, form = threads.here().forms.values()
+        _, results, _, expected = form.laid((lr.DeviceArray, 0, 0, None, shape))
+        assert results.shape == shape[:-1]
+        for unit, in_elements in ((1, True), (4, False)):
+            library = SimpleNamespace(in_elements=in_elements)
+            known = (library, 0, 0, None, shape, tuple(unit * stride for stride in strides))
+            assert form.laid(known)[3] == expected
+            other = form.laid((*known[:5], tuple(unit * stride for stride in apart)))
+            assert other is None if axis is None else other[3][0] == (3, 1100, 5600, 4)
 
 
 def test_no_more_choices_are_kept_than_the_bound(stream, monkeypatch):

@@ -86,16 +86,25 @@ template <class In> __device__ __forceinline__ bool is_nonzero(In x)
     else return number(x) != 0;
 }
 
-// a / n, and what is left of the quotient, which `narrow` rounds once to a result: of `low` only the sign counts.
+// Whether what is left of a float64 may count where `narrow` rounds both to a result. One of up to 24 bits is the same whatever
+// is left, unless all bits after those and the next are zero: so few of them are asked for here that it holds of all results.
+__device__ __forceinline__ bool rest_may_count(float64 x) { return (__double2loint(x) & 0xfffff) == 0; }
+
+// a / n, and what is left of the quotient, which `narrow` rounds once to a result of less than eight bytes: of `low` only the
+// sign counts, and it is zero where it does not.
 __device__ __forceinline__ compensated quotient(compensated a, float64 n)
 {
     compensated r(a.high / n);
-    const compensated back = two_product(r.high, n);
-    const float64 left = (a.high - back.high) - back.low;
     if (a.low == 0.0) {  // not divided, because a quotient of zero, the most frequent one, takes a call
-        if (is_finite(left)) r.low = left;
+        if (rest_may_count(r.high)) {
+            const compensated back = two_product(r.high, n);
+            const float64 left = (a.high - back.high) - back.low;
+            if (is_finite(left)) r.low = left;
+        }
         return r;
     }
+    const compensated back = two_product(r.high, n);
+    const float64 left = (a.high - back.high) - back.low;
     const float64 rest = (left + a.low) / n;
     if (!is_finite(rest)) return r;
     const float64 high = r.high + rest;
@@ -108,9 +117,11 @@ __device__ __forceinline__ compensated quotient(compensated a, float64 n)
 __device__ __forceinline__ compensated root(float64 x)
 {
     compensated r(__dsqrt_rn(x));
-    const compensated back = two_product(r.high, r.high);
-    const float64 rest = (x - back.high) - back.low;
-    if (is_finite(rest)) r.low = rest;
+    if (rest_may_count(r.high)) {
+        const compensated back = two_product(r.high, r.high);
+        const float64 rest = (x - back.high) - back.low;
+        if (is_finite(rest)) r.low = rest;
+    }
     return r;
 }
 

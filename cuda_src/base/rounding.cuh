@@ -25,14 +25,12 @@ __device__ __forceinline__ float64 rounded_to_odd(float64 x, float64 rest)
     return __longlong_as_double((bits ^ __double_as_longlong(rest)) >> 63 ? bits - 1 : bits + 1);
 }
 
-// A float64 rounded to odd in float32. A finite one beyond float32's range becomes its largest number, whose last bit is set.
+// A float64 rounded to odd in float32: towards zero, and then the last bit is set unless that is exact. A finite one beyond
+// float32's range becomes its largest number, whose last bit is set. NaN stays one.
 __device__ __forceinline__ float32 rounded_to_odd(float64 x)
 {
-    const float32 y = float32(x);
-    const float64 rest = x - float64(y);  // NaN if x is not finite
-    const uint32 bits = __float_as_uint(y);
-    if (!(rest < 0.0 || rest > 0.0) || (bits & 1u)) return y;
-    return __uint_as_float((bits ^ uint32(__double2hiint(rest))) >> 31 ? bits - 1 : bits + 1);
+    const float32 y = __double2float_rz(x);
+    return __uint_as_float(__float_as_uint(y) | (float64(y) != x ? 1u : 0u));
 }
 
 __device__ __forceinline__ bfloat16 round_to_bfloat16(float32 x)

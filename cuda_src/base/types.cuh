@@ -103,6 +103,17 @@ __device__ __forceinline__ float32 number(float8_e4m3 x)
 __device__ __forceinline__ int32 number(boolean x) { return x.bits != 0; }
 template <class T> __device__ __forceinline__ T number(T x) { return x; }
 
+// Element i of a vector, i known to the compiler. Halves of words that it takes out and moves up are two instructions each.
+template <class T> __device__ __forceinline__ auto number_in(const VectorOf<T>& u, uint32 i)
+{
+    if constexpr (is_same<T, bfloat16>) {
+        const uint32 word = i / 2 == 0 ? u.raw.x : i / 2 == 1 ? u.raw.y : i / 2 == 2 ? u.raw.z : u.raw.w;
+        return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
+    } else {
+        return number(u.elements[i]);
+    }
+}
+
 // Element -> accumulator. Exact for every pair that the Python side's type table allows, except for 64-bit integers.
 template <class To, class From> __device__ __forceinline__ To widen(From x)
 {

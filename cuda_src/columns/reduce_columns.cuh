@@ -167,7 +167,14 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
         const bool alone = may_join ? cut.by == FoldedBy::nobody : cut.parts == 1;  // the same, but for registers
         const bool a_step_apart = uint32(problem.permuted) == 0;  // results of neighbouring columns
         if (log_depth == 0 && turns == 1 && alone && a_step_apart) {  // columns of one thread each
-            if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
+            if constexpr (sizeof(A) > 8 && sizeof(typename Op::Input) == 2) {  // where they lie, made anew: as below
+                const ColumnCut anew(word_anew(problem.count));
+                const ColumnTile<C, may_join> its(problem, anew, block_anew());
+                const uint64 first = its.row(threadIdx.x, rows);
+                if (threadIdx.x < its.threads) store_columns<Op, C>(problem, thread.rows, first, rows, a);
+            } else {
+                if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
+            }
             return;
         }
         __syncthreads();  // no thread has rounds that wait

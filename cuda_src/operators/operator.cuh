@@ -23,6 +23,7 @@
 //   has_absent_pair      whether absent_first() and absent_second() are such elements of two arrays beside each other;
 //   folds_whole_vectors  whether fold_packed(vector) may be used if all 16 bytes are elements, though not otherwise;
 //   folds_with_row       the same of fold_with_row(vector, row);
+//   folds_aligned_with_row  the same, in kernels for aligned arrays alone;
 //   folds_leaves         whether fold_leaf(vectors, index) folds a lane's eight vectors of a leaf at once, to the same bits;
 //                        the first element of the t-th one has number index + 32 V t. Vectors past the end hold absent
 //                        elements or, if the operator has none, copies of the lane's first vector;
@@ -65,6 +66,7 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr bool has_absent_pair = false;
     static constexpr bool folds_whole_vectors = false;
     static constexpr bool folds_with_row = false;
+    static constexpr bool folds_aligned_with_row = false;
     static constexpr bool folds_leaves = false;
     static constexpr bool folds_vectors = false;
     static constexpr bool folds_numbers = false;

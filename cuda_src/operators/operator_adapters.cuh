@@ -39,7 +39,7 @@ template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
 template <class Op> struct Remapped : Op {
     static constexpr bool packed = false, folds_whole_vectors = false, folds_leaves = false, has_absent = false;
     static constexpr bool folds_vectors = false, folds_numbers = false, folds_elements = false, repeats_first = false;
-    static constexpr bool folds_with_row = false, has_absent_pair = false;
+    static constexpr bool folds_with_row = false, folds_aligned_with_row = false, has_absent_pair = false;
 };
 
 template <class A> struct Tally {

@@ -37,7 +37,7 @@ template <int Parts> __device__ __forceinline__ Moments<Parts> added(Moments<Par
     return a;
 }
 // What deviations are counted from: zero if the pivot is not finite, since infinity - infinity would hide what the mean is.
-template <class T> __device__ __forceinline__ float64 finite_or_zero(T x) { return x - x == 0 ? float64(x) : 0.0; }
+template <class T> __device__ __forceinline__ float64 finite_or_zero(T x) { return float64(x - x == 0 ? x : T(0)); }
 
 // A part of a complex element; the element itself if it is real.
 template <class T> __device__ __forceinline__ auto part_of(T x, int k)
@@ -69,14 +69,24 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments<is_comple
         return a;
     }
     // For bytes, from the sums of elements and of squares, in integers: exactly what the tree's sums within a vector are. For
-    // float64 with one look at the size of both.
-    static constexpr bool folds_with_row = is_byte_integer<In> || is_same<In, float64>;
+    // 16 bits a word at a time. For float64 with one look at the size of both.
+    static constexpr bool is_half = sizeof(In) == 2 && is_float<In>;
+    static constexpr bool folds_with_row = is_byte_integer<In> || is_same<In, float64>, folds_aligned_with_row = is_half;
     template <class R> static __device__ __forceinline__ M fold_with_row(uint4 v, const R& row)
     {
         if constexpr (is_byte_integer<In>) {
             constexpr int32 n = 16;
             const int32 from = int32(number(row.pivot)), sum = int32(sum_packed<In, false>(v));
             return {{float64(sum - n * from)}, float64(sum_of_squares<In>(v) - from * (2 * sum - n * from))};
+        } else if constexpr (is_half) {
+            const float64 from = origin(row.pivot);
+            const VectorOf<In> u = {v};
+            const auto pair = [&](uint32 i) -> M {
+                const float64 x = float64(number_in(u, 2 * i)) - from, y = float64(number_in(u, 2 * i + 1)) - from;
+                return {{x + y}, x * x + y * y};
+            };
+            const M half = added(pair(0), pair(1));
+            return added(half, added(pair(2), pair(3)));
         } else {
             const VectorOf<In> u = {v};
             const M a = map_in_ones(u.elements[0], row.pivot), b = map_in_ones(u.elements[1], row.pivot);

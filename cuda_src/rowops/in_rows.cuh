@@ -4,17 +4,6 @@
 #include "operators/operator_mean_variance.cuh"
 #include "tree/leaf_steps.cuh"
 
-// Element i of a vector, i known to the compiler. Halves of words that it takes out and moves up are two instructions each.
-template <class T> __device__ __forceinline__ auto number_in(const VectorOf<T>& u, uint32 i)
-{
-    if constexpr (is_same<T, bfloat16>) {
-        const uint32 word = i / 2 == 0 ? u.raw.x : i / 2 == 1 ? u.raw.y : i / 2 == 2 ? u.raw.z : u.raw.w;
-        return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
-    } else {
-        return number(u.elements[i]);
-    }
-}
-
 // A reduction as row operations fold it: with a fold of whole vectors, to the same bits, where that is cheaper.
 template <class Op> struct InRows : Op {};
 // Whether what a row without elements comes to is what their fold comes to: asked for several results, it is found once.
@@ -40,23 +29,9 @@ template <class Op> struct InPairs : Op {
 template <class In, class Out> struct InRows<SoftmaxStats<In, float32, Out>> : InPairs<SoftmaxStats<In, float32, Out>> {};
 template <class In, class Out> struct InRows<SoftmaxRest<In, float32, Out>> : InPairs<SoftmaxRest<In, float32, Out>> {};
 
-// Of 16 bits the deviations of a vector, a word at a time.
 template <class In, class Acc, class Out>
 struct InRows<MeanVariance<In, Acc, Out, false>> : MeanVariance<In, Acc, Out, false> {
-    using M = Moments<1>;
-    static constexpr bool folds_with_row = sizeof(In) == 2 && is_float<In>;
-    template <class R> static __device__ __forceinline__ M fold_with_row(uint4 v, const R& row)
-    {
-        const float64 from = InRows::origin(row.pivot);
-        const VectorOf<In> u = {v};
-        M pairs[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float64 x = float64(number_in(u, 2 * i)) - from, y = float64(number_in(u, 2 * i + 1)) - from;
-            pairs[i] = {{x + y}, x * x + y * y};
-        }
-        return fold_array<InRows, 4>(pairs);
-    }
+    static constexpr bool folds_with_row = InRows::is_half;
     // With one division less for the variance: of what its quotient lacks the sign counts, since it is rounded to fewer bits.
     template <class A, class R> static __device__ __forceinline__ Out finish(A a, const R& row, int k)
     {

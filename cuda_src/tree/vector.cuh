@@ -70,7 +70,7 @@ fold_vector(const S& source, uint4 raw, const Seconds<Op>& seconds, uint64 index
     constexpr uint32 V = vector_elements<T>;
     if constexpr (Op::packed || Op::folds_whole_vectors) {
         return Op::fold_packed(raw);
-    } else if constexpr (Op::folds_with_row) {
+    } else if constexpr (Op::folds_with_row || (Op::folds_aligned_with_row && S::is_aligned)) {
         return Op::fold_with_row(raw, source.row);
     } else if constexpr (Op::folds_vectors && sizeof(T) <= 2) {
         return Op::template fold_leaf<1>(&raw, index);

@@ -15,6 +15,10 @@ _MOST_WARPS, _MOST_WIDE_WARPS = 16, 12
 two blocks of twelve warps leave a thread the 80 registers that it needs."""
 
 
+_PAIR_BYTES = 16
+"""Accumulators of two float64: moments. A lane's eight vectors of short rows of 16 bits and what they fold to take the same
+registers, so that 80 are enough for three blocks, where the compiler would take 112 for two."""
+
 _NARROW_BYTES = 8
 """Accumulators of no more bytes, of small elements, leave short rows at any address as many blocks as they had before
 long ones had code of their own."""
@@ -46,7 +50,9 @@ def bounds_of_rows(
         return (_MOST_WIDE_WARPS if wide or gathers_two else _MOST_WARPS), 2
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return WARPS, RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
-    by_words = chosen.contiguous and itemsize > 2
+    by_words = chosen.contiguous and itemsize > SMALL_BYTES
+    if chosen.name == "short_rows" and chosen.contiguous and not (by_words or heavy) and accumulator_bytes == _PAIR_BYTES:
+        return WARPS, _RESIDENT_LIGHT
     if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
         return WARPS, RESIDENT_HEAVY
     return WARPS, RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT

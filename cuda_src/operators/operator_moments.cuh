@@ -37,7 +37,7 @@ template <int Parts> __device__ __forceinline__ Moments<Parts> added(Moments<Par
     return a;
 }
 // What deviations are counted from: zero if the pivot is not finite, since infinity - infinity would hide what the mean is.
-template <class T> __device__ __forceinline__ float64 finite_or_zero(T x) { return float64(x - x == 0 ? x : T(0)); }
+template <class T> __device__ __forceinline__ float64 finite_or_zero(T x) { return x - x == 0 ? float64(x) : 0.0; }
 
 // A part of a complex element; the element itself if it is real.
 template <class T> __device__ __forceinline__ auto part_of(T x, int k)

@@ -16,8 +16,8 @@ two blocks of twelve warps leave a thread the 80 registers that it needs."""
 
 
 _PAIR_BYTES = 16
-"""Accumulators of two float64: moments. A lane's eight vectors of short rows of 16 bits and what they fold to take the same
-registers, so that 80 are enough for three blocks, where the compiler would take 112 for two."""
+"""Accumulators of two float64: moments. A lane's eight vectors of short rows of 16 bits, and what they fold to take
+the same registers: 80 are enough for three blocks, where the compiler would take 112 for two."""
 
 _NARROW_BYTES = 8
 """Accumulators of no more bytes, of small elements, leave short rows at any address as many blocks as they had before
@@ -51,7 +51,8 @@ def bounds_of_rows(
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return WARPS, RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
     by_words = chosen.contiguous and itemsize > SMALL_BYTES
-    if chosen.name == "short_rows" and chosen.contiguous and not (by_words or heavy) and accumulator_bytes == _PAIR_BYTES:
+    are_small_rows = chosen.name == "short_rows" and chosen.contiguous and not by_words
+    if are_small_rows and accumulator_bytes == _PAIR_BYTES and not heavy:
         return WARPS, _RESIDENT_LIGHT
     if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
         return WARPS, RESIDENT_HEAVY

@@ -140,6 +140,17 @@ def test_blocks_of_rows_on_a_multiprocessor(accumulator, itemsize, heavy, reside
         assert row_bounds.bounds_of_rows(leaves, newer=True, **options) == newer
 
 
+@pytest.mark.parametrize(
+    ("accumulator", "itemsize", "heavy", "blocks"),
+    [(16, 2, False, 3), (16, 1, False, 3), (16, 2, True, 2), (12, 2, False, 2), (24, 2, False, 2), (8, 2, False, 2)],
+)
+def test_blocks_of_short_rows_of_moments(accumulator, itemsize, heavy, blocks):
+    """Of small elements three blocks fit where accumulators are two float64, and two otherwise."""
+    options = {"itemsize": itemsize, "accumulator_bytes": accumulator, "heavy": heavy, "two_arrays": False}
+    assert row_bounds.bounds_of_rows(row_policy.RowStrategy("short_rows", 1), **options) == (8, blocks)
+    assert row_bounds.bounds_of_rows(row_policy.RowStrategy("short_rows", 1, contiguous=False), **options) == (8, 2)
+
+
 def test_blocks_of_strided_rows_on_a_multiprocessor():
     """Gathering takes more registers than loading vectors."""
 

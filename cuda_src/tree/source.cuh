@@ -111,7 +111,6 @@ template <class Op, Begin Where = Begin::anywhere> struct Source {
 
 // A row without a place in memory, for what is folded in registers.
 template <class Op> struct RowAlone {
-    static constexpr bool is_aligned = false;
     RowOf<Op> row;
 };
 

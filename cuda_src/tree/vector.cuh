@@ -60,6 +60,10 @@ fold_elements(const S& source, const typename Op::Input* x, const typename Op::S
     }
 }
 
+// Whether a source is that of an aligned array. Other structs that map elements do not say so.
+template <class S> __device__ constexpr auto is_of_aligned(int) -> decltype(S::is_aligned) { return S::is_aligned; }
+template <class S> __device__ constexpr bool is_of_aligned(long) { return false; }
+
 // The slot level: one whole vector, whose first element has number `index` in its row, and the second array's elements beside
 // it. The source maps the elements.
 template <class Op, class S>
@@ -70,7 +74,7 @@ fold_vector(const S& source, uint4 raw, const Seconds<Op>& seconds, uint64 index
     constexpr uint32 V = vector_elements<T>;
     if constexpr (Op::packed || Op::folds_whole_vectors) {
         return Op::fold_packed(raw);
-    } else if constexpr (Op::folds_with_row || (Op::folds_aligned_with_row && S::is_aligned)) {
+    } else if constexpr (Op::folds_with_row || (Op::folds_aligned_with_row && is_of_aligned<S>(0))) {
         return Op::fold_with_row(raw, source.row);
     } else if constexpr (Op::folds_vectors && sizeof(T) <= 2) {
         return Op::template fold_leaf<1>(&raw, index);

@@ -102,16 +102,6 @@ store_rows(typename Op::Accumulator* a, typename Op::Pivot* pivots, const LaneVe
     }
 }
 
-// Whether blocks of moments of small elements are so few that the next kernel's are let in as these end: three fit on a
-// multiprocessor, and would crowd on some where two to each are all.
-template <class Op, bool Aligned> __device__ __forceinline__ bool few_moments()
-{
-    using A = typename Op::Accumulator;
-    constexpr bool are_moments = sizeof(A) == 16 && !is_same<A, compensated> && sizeof(typename Op::Input) <= 2;
-    if constexpr (!Aligned || !are_moments) return false;
-    else return gridDim.x <= 2 * multiprocessors();
-}
-
 // Rows of at most one leaf. A warp has as many rows as make eight vectors a lane, of both arrays together, all in flight at
 // once; half as many where each vector is a row, and where warps are so few that what each of them executes is what counts.
 // Where that would take more code or registers, it takes them in passes. The next kernel's blocks are let in when rows are folded
@@ -159,7 +149,7 @@ template <class Op, class Rows> __device__ __forceinline__ void reduce_short_row
             pivot = pivots[0];
             if (done & ((1u << problem.step_bits) - 1)) continue;
         }
-        if (!few_moments<Op, aligned>()) launch_dependents();
+        launch_dependents();
         a[0] = fold_last_levels<Op>(a[0], held);
         store_rows<Op, aligned ? 1 << (Bits - 1) : 1 << Bits>(a, pivots, held, length);
     } while (!in_one_pass && done < 1u << problem.held_bits);

@@ -171,7 +171,8 @@ def canonical(bits: Array, nan: Array, kind: str) -> Array:
 def flush(x: Array, kind: str) -> Array:
     """Replace subnormal values of a type by zeros of the same sign."""
     smallest = {"f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126, "f64": 2.0**-1022}[kind]
-    return np.where(np.abs(x) < smallest, np.copysign(x.dtype.type(0), x), x)
+    small = np.abs(x) < smallest
+    return np.where(small, np.copysign(x.dtype.type(0), x), x) if any_of(small) else x
 
 
 def float_min(a: Array, b: Array) -> Array:

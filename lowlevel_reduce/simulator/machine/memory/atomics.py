@@ -21,6 +21,7 @@ from lowlevel_reduce.simulator.machine.control.flight import (
 )
 from lowlevel_reduce.simulator.machine.control.special import WARP
 from lowlevel_reduce.simulator.machine.memory.access import RANK_SHIFT, SPACES, Space, address_source, space_of
+from lowlevel_reduce.simulator.machine.memory.flags import all_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array, word_bytes
 from lowlevel_reduce.simulator.ptx.code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx.operands import Address, Operand, parts_of
@@ -116,7 +117,8 @@ def _added_by_memory(update: Update) -> Update:
 
     def added(places: Array, old: Array, value: Array) -> Array:
         flushed = floats.flush(update(floats.flush(old, "f32"), floats.flush(value, "f32")), "f32")
-        return np.where(places < np.uint64(SHARED_WINDOW), flushed, update(old, value))
+        by_memory = places < np.uint64(SHARED_WINDOW)
+        return flushed if all_of(by_memory) else np.where(by_memory, flushed, update(old, value))
 
     return added
 
@@ -147,8 +149,12 @@ def _updating(
             if kind == "b128":
                 return update(places[turn], words, *[column[0][turn] for column in values])
             old = words.view(dtype)
-            new = [update(places[turn], old[:, i], *[column[i][turn] for column in values]) for i in range(count)]
-            return np.stack(new, axis=1).astype(dtype, copy=False).view(word)
+            if count == 1:
+                new = update(places[turn], old[:, 0], *[column[0][turn] for column in values])[:, None]
+            else:
+                each = [update(places[turn], old[:, i], *[column[i][turn] for column in values]) for i in range(count)]
+                new = np.stack(each, axis=1)
+            return new.astype(dtype, copy=False).view(word)
 
         before = one_at_a_time(memory, threads, places, size, changed)
         for i, target in enumerate(targets):

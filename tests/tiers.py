@@ -5,15 +5,15 @@ check
 test
     What check runs, and a sample of each folder's other tests, of tests/unit those that are slow. In it are
 
-    - every test that a planted fault names in `tests/mutants/lists`, and of a function that it names with all its cases
-      one of them,
+    - of every planted fault in `tests/mutants/lists` one of the tests that it names, the first if no other fault needs
+      one of them, and of a function that it names with all its cases one case,
     - every value of each parameter that says what is reduced, how and where: operator, type, strategy, kernel, axis,
       architecture (`CLASSES`),
     - of every file a test at least.
 
-    Of the tests that serve equally, the one is taken that has most values, and joins most pairs of them, which no test
-    of the run has shown before. Other values, such as lengths, offsets and messages, and functions that no fault names
-    come with those that are taken; the rest has them all.
+    Of the tests that serve equally, the one is taken that has most values which no test of the run has shown before,
+    is not marked slow, and joins most pairs of values that are new. Other values, such as lengths, offsets and
+    messages, and functions that no fault names come with those that are taken; the rest has them all.
 rest
     What `all` runs beyond `test`: the other cases, and those of the sample that went through few of their things.
 all
@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -83,9 +84,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     again = config.getoption("again")
-    named: frozenset[str] = frozenset() if again else named_by_faults(PLANTED)
-    config.stash[_NAMED] = named
-    kept = set(map(id, chosen(items, config.getoption("tier"), named, again=again)))
+    faults = [] if again else planted_faults(PLANTED)
+    config.stash[_NAMED] = frozenset(itertools.chain.from_iterable(faults))
+    kept = set(map(id, chosen(items, config.getoption("tier"), needed(faults), again=again)))
     dropped = [item for item in items if id(item) not in kept]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -136,10 +137,20 @@ def in_turn(things: Sequence[_T], count: int, turn: int) -> Sequence[_T]:
     return [things[(turn * count + i) % len(things)] for i in range(count)]
 
 
-def named_by_faults(lists: Path) -> frozenset[str]:
-    """Return the names of all tests of which the lists of planted faults say that they see one."""
-    lines = (line for path in sorted(lists.glob("*.txt")) for line in path.read_text(encoding="utf-8").splitlines())
-    return frozenset(line.removeprefix("by: ") for line in lines if line.startswith("by: "))
+def planted_faults(lists: Path) -> list[tuple[str, ...]]:
+    """Return of each fault in the lists the tests of which it says that they see it."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted(lists.glob("*.txt")))
+    entries = itertools.chain.from_iterable(re.split("^## ", text, flags=re.MULTILINE)[1:] for text in texts)
+    return [tuple(re.findall("^by: (.+)$", entry, flags=re.MULTILINE)) for entry in entries]
+
+
+def needed(faults: Iterable[tuple[str, ...]]) -> frozenset[str]:
+    """Return names of tests that see all faults: where several see one, such as others need, or the first."""
+    names = set[str]()
+    for tests in sorted(faults, key=lambda tests: len(tests) > 1):  # those that have no choice first
+        if names.isdisjoint(tests):
+            names.add(tests[0])
+    return frozenset(names)
 
 
 def chosen(
@@ -204,10 +215,10 @@ def covering(
     return kept
 
 
-def worth(item: pytest.Item, new: set[Value], known: set[frozenset[Value]]) -> tuple[int, int, str]:
-    """Return what a case is chosen by: the values that it adds, then its pairs, then a digest of its name."""
+def worth(item: pytest.Item, new: set[Value], known: set[frozenset[Value]]) -> tuple[int, bool, int, str]:
+    """Return what a test is chosen by: the values that it adds, whether it is quick, its pairs, its name's digest."""
     pairs = sum(pair not in known for pair in pairs_of(item))
-    return len(new), pairs, hashlib.sha256(item.nodeid.encode()).hexdigest()
+    return len(new), not is_marked(item, "slow"), pairs, hashlib.sha256(item.nodeid.encode()).hexdigest()
 
 
 def shown_by(item: pytest.Item, named: Collection[str] = frozenset(), *, again: bool = False) -> set[Value]:

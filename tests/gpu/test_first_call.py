@@ -58,6 +58,7 @@ def test_a_program_without_python_sums_arrays_of_every_rule(site, tmp_path):
         assert done.returncode == 0, (length, done.stdout, done.stderr)
 
 
+@pytest.mark.slow
 def test_after_a_warm_up_no_shape_compiles_anything(context, cut, monkeypatch):
     assert lr.warm_up("sum", "float32", context=context).wait()
     monkeypatch.setattr(program, "_compile", lambda job, cache: pytest.fail(f"compiled {job.program.name}"))

@@ -77,6 +77,7 @@ def test_rows_are_many(stream, zeros, n):
     assert int(lr.argmax(largest, stream=stream, map="x == 2 ? 255 : x")) == n // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offsets_of", [lambda n: [0, 5, n - 7, n], lambda n: [n - 7, n - 7, n]])
 def test_segments_lie_far(stream, zeros, n, offsets_of):
     offsets = np.array(offsets_of(n), np.int64)

@@ -5,7 +5,7 @@ An entry of a list is
     ## identifier
     in: file that is changed, relative to the root
     why: what goes wrong with the change
-    by: test that must fail then; several such lines for several tests
+    by: test that must fail then; several such lines for several tests, each of which sees it by itself
     - line of the code, or a part of it, which occurs once in the file
     + what is put in its place; nothing if there is no such line
 

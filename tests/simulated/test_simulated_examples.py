@@ -22,6 +22,7 @@ def rows(output):
     return [line.split() for line in output.splitlines() if line.strip()[:1].isdigit()]
 
 
+@pytest.mark.slow
 def test_asked_for_the_simulator():
     done = run("--device", "simulator", "--n", "50001")
     assert done.returncode == 0, done.stderr
@@ -30,6 +31,7 @@ def test_asked_for_the_simulator():
     assert all(row[4:] == ["-", "-", "-", "equal"] for row in rows(done.stdout)), "the simulator tells no time"
 
 
+@pytest.mark.slow
 def test_the_environment_selects_the_simulator(monkeypatch):
     monkeypatch.setenv("LOWLEVEL_REDUCE_DRIVER", "simulator")
     monkeypatch.setenv("LOWLEVEL_REDUCE_SIMULATED_DEVICE", "")
@@ -67,6 +69,7 @@ def test_a_gpu_that_was_asked_for_and_is_not_there():
     assert "install" in line
 
 
+@pytest.mark.slow
 def test_the_readme_shows_what_the_demonstration_prints():
     done = run("--device", "simulator")
     assert done.returncode == 0, done.stderr

@@ -59,6 +59,7 @@ def test_calls_of_the_driver_that_fail_lose_nothing(machine, fuzz):
     assert (again.accepted, again.refused) == (tally.accepted, tally.refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fuzz", [driver_faults.once, interrupts.by_trace], ids=["fault", "interrupt"])
 @pytest.mark.usefixtures("losing")
 def test_what_is_lost_on_purpose_is_seen(machine, fuzz):

@@ -89,10 +89,25 @@ def test_of_a_function_that_a_planted_fault_names_with_all_its_cases_one_is_in_t
 
 
 def test_the_sample_has_a_test_that_sees_each_planted_fault():
-    faults, named = mutants(), tiers.named_by_faults(tiers.PLANTED)
-    assert {test for fault in faults for test in fault.tests} == named
+    faults = tiers.planted_faults(tiers.PLANTED)
+    assert faults == [fault.tests for fault in mutants()]
+    named = tiers.needed(faults)
+    assert all(named.intersection(tests) for tests in faults)
     folders = {test.split("/")[1] for test in named}
     assert {"compile", "gpu", "simulated", "unit"} <= folders
+
+
+def test_of_several_tests_that_see_a_fault_one_is_needed():
+    assert tiers.needed([("a", "b"), ("c",)]) == {"a", "c"}
+    assert tiers.needed([("a", "b"), ("b",)]) == {"b"}, "another fault needs it"
+    assert tiers.needed([("a", "b"), ("b", "a"), ("d", "b")]) == {"a", "d"}
+
+
+def test_a_slow_test_is_in_the_sample_where_no_other_shows_what_it_shows():
+    slow = [Item(f"test_{n}", "slow", op="sum", length=n) for n in range(5)]
+    quick = Item("test_quick", op="sum")
+    assert names(tiers.chosen([*slow, quick], "test")) == ["test_quick[sum]"]
+    assert len(tiers.chosen([*slow, Item("test_quick", op="max")], "test")) == 2
 
 
 def test_of_the_units_the_slow_ones_are_sampled():

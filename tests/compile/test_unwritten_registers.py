@@ -66,31 +66,31 @@ def reads_and_writes(text):
 
 
 def written_before(found, labels):
-    """Return for each instruction the registers that have been written on every path to it."""
-    everything = set(_REGISTER.findall(" ".join(found)))
-    before = [set() if at == 0 else everything for at in range(len(found))]
-    pending = [0]
+    """Return a function that tells whether a register has been written on every path to an instruction."""
+    parsed = [reads_and_writes(text) for text in found]
+    # A bit for each register: there may be thousands of them, and as many instructions.
+    bits = {name: 1 << number for number, name in enumerate(set(_REGISTER.findall(" ".join(found))))}
+    before, pending = {0: 0}, [0]
     while pending:
         at = pending.pop()
-        _, writes, is_sure = reads_and_writes(found[at])
-        after = before[at] | (writes if is_sure else set())
+        _, writes, is_sure = parsed[at]
+        after = before[at] | (sum(bits[name] for name in writes) if is_sure else 0)
         target = re.search(r"\bbra(?:\.uni)? (\S+)$", found[at])
         ends = target or re.match(r"ret|exit", found[at])
         following = [] if ends and is_sure else [at + 1]
         for place in [*following, *([labels[target[1]]] if target else [])]:
-            if place < len(found) and not before[place] <= after:
-                before[place] = before[place] & after
+            known = after if place not in before else before[place] & after
+            if place < len(found) and known != before.get(place):
+                before[place] = known
                 pending.append(place)
-            elif place < len(found) and before[place] is everything:
-                before[place] = set(after)
-                pending.append(place)
-    return before
+    # What no path leads to is as good as written.
+    return lambda name, at: at not in before or bool(before[at] & bits[name])
 
 
 def that_go_round(ptx):
     """Return a loop's copies that fill a register from one that a third fills, and that need not be written yet."""
     found, labels = statements(ptx)
-    before = written_before(found, labels)
+    is_written = written_before(found, labels)
     loops = []
     for at, text in enumerate(found):
         target = re.search(r"\bbra(?:\.uni)? (\S+)$", text)
@@ -102,11 +102,11 @@ def that_go_round(ptx):
         copies = [(at, *reads_and_writes(found[at])[:2]) for at in sorted(own) if found[at].startswith("mov")]
         sources = {target: source for _, reads, writes in copies for source in reads for target in writes}
         for at, reads, writes in copies:
-            for source in reads - before[at]:
+            for source in (name for name in reads if not is_written(name, at)):
                 # Filled from a third register, which need not have been written either; one that is filled from the
                 # register that it fills is a variable of its own, under two names.
                 third = sources.get(source)
-                if third is not None and third not in writes | {source} | before[at]:
+                if third is not None and third not in writes | {source} and not is_written(third, at):
                     hits.add(found[at])
     return sorted(hits)
 

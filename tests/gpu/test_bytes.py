@@ -64,6 +64,11 @@ def test_whole_arrays(stream, cut, op, dtype):
             (3 * LEAF + 5, 7),
         ):
             check(elements(dtype, kind, length), op, stream, offset=offset)
+
+
+@some_simulated
+@pytest.mark.parametrize(("op", "dtype"), CASES)
+def test_whole_arrays_by_every_strategy(stream, cut, op, dtype):
     for strategy in cut(["tiles", "two_pass", "cooperative", "block"], ["tiles", "two_pass"]):
         check(elements(dtype, "values", 20 * LEAF + 7), op, stream, strategy=strategy)
 

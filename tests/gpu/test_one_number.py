@@ -127,6 +127,7 @@ SIMULATED = {("logsumexp", "float32", 5004), ("softmax_stats", "bfloat16", 100)}
 
 
 # Of these operators NumPy does not give a GPU's bits, so no recorded result tells: the row by itself is the measure.
+@pytest.mark.slow
 @pytest.mark.simulated_if(lambda op, dtype, size: (op, dtype, size) in SIMULATED)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32"])

@@ -37,17 +37,18 @@ def test_norms_along_any_axis(stream, cut, few, dtype):
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-def test_softmax_along_any_axis_has_the_bits_of_the_last(stream, cut, few, name):
+@pytest.mark.parametrize("mask", ["none", "lengths", "causal"])
+def test_softmax_along_any_axis_has_the_bits_of_the_last(stream, cut, few, name, mask):
     """Where exp is, the device's own number: that of the same rows along the last axis."""
     function = getattr(lr, name)
     for shape, axis in few(cut(SHAPES, SHAPES[:2]), 1):
         x = values("float32", shape)
         moved = np.ascontiguousarray(np.moveaxis(x, axis, -1))
         lengths = np.arange(moved[..., 0].size, dtype=np.int32).reshape(moved.shape[:-1]) * 3
-        for options in ({}, {"lengths": lengths}, *([{"causal": True}] if moved.ndim > 1 else [])):
-            expected = np.moveaxis(function(moved, stream=stream, **options).numpy(), -1, axis)
-            got = function(x, axis, stream=stream, **options).numpy()
-            assert got.tobytes() == np.ascontiguousarray(expected).tobytes()
+        options = {"none": {}, "lengths": {"lengths": lengths}, "causal": {"causal": True}}[mask]
+        expected = np.moveaxis(function(moved, stream=stream, **options).numpy(), -1, axis)
+        got = function(x, axis, stream=stream, **options).numpy()
+        assert got.tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 def test_losses_and_quantisation_along_an_axis(stream):
@@ -62,20 +63,28 @@ def test_losses_and_quantisation_along_an_axis(stream):
     assert_bits(lr.normalize(x, 2, 1, stream=stream), tree.normalize(x, 2, 1))
 
 
-def test_gradients_along_an_axis(stream):
-    x, dy, weight = values("float32", (6, 70, 5)), values("float32", (6, 70, 5), 1), values("float32", (70,), 2)
-    way = {"axis": 1}
-    y = tree.softmax(x, 1)
-    assert_bits(lr.softmax_backward(dy, y, stream=stream, **way), tree.softmax_backward(dy, y, **way))
-    rstd = tree.rms_norm(x, weight, 1e-6, return_rstd=True, **way).rstd
-    got = lr.rms_norm_backward(dy, x, rstd, weight, stream=stream, **way)
-    assert_bits(got, tree.rms_norm_backward(dy, x, rstd, weight, **way))
-    _, mean, rstd = tree.layer_norm(x, weight, weight, return_stats=True, **way)
-    got = lr.layer_norm_backward(dy, x, mean, rstd, weight, bias=True, stream=stream, **way)
-    expected = tree.layer_norm_backward(dy, x, mean, rstd, weight, bias=True, **way)
+X, DY, WEIGHT = values("float32", (6, 70, 5)), values("float32", (6, 70, 5), 1), values("float32", (70,), 2)
+"""What the gradients along the axis in the middle are of."""
+
+
+def test_the_gradient_of_softmax_along_an_axis(stream):
+    y = tree.softmax(X, 1)
+    assert_bits(lr.softmax_backward(DY, y, axis=1, stream=stream), tree.softmax_backward(DY, y, axis=1))
+
+
+def test_the_gradient_of_rms_norm_along_an_axis(stream):
+    rstd = tree.rms_norm(X, WEIGHT, 1e-6, axis=1, return_rstd=True).rstd
+    got = lr.rms_norm_backward(DY, X, rstd, WEIGHT, axis=1, stream=stream)
+    assert_bits(got, tree.rms_norm_backward(DY, X, rstd, WEIGHT, axis=1))
+
+
+def test_the_gradient_of_layer_norm_along_an_axis(stream):
+    _, mean, rstd = tree.layer_norm(X, WEIGHT, WEIGHT, axis=1, return_stats=True)
+    got = lr.layer_norm_backward(DY, X, mean, rstd, WEIGHT, axis=1, bias=True, stream=stream)
+    expected = tree.layer_norm_backward(DY, X, mean, rstd, WEIGHT, axis=1, bias=True)
     assert_bits(got, expected)
-    last = [np.ascontiguousarray(np.moveaxis(each, 1, -1)) for each in (dy, x)]
-    assert expected[1].tobytes() == tree.layer_norm_backward(*last, mean, rstd, weight, bias=True)[1].tobytes()
+    last = [np.ascontiguousarray(np.moveaxis(each, 1, -1)) for each in (DY, X)]
+    assert expected[1].tobytes() == tree.layer_norm_backward(*last, mean, rstd, WEIGHT, bias=True)[1].tobytes()
 
 
 @pytest.mark.parametrize("step", [2, -1, -3, 0])

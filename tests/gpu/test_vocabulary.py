@@ -1,5 +1,6 @@
 """`lr.vocabulary`: rows in parts over ranks that are threads, with the bits that one GPU gives whole rows."""
 
+import functools
 import itertools
 
 import ml_dtypes
@@ -12,6 +13,11 @@ import lowlevel_reduce as lr
 LENGTH = 2048 + 300
 CUTS = {"at leaves": (2048, 0, 300, 0), "anywhere": (1000, 1, 0, 1347)}
 TARGET = np.array([0, LENGTH - 1, -100, LENGTH, 1000])
+
+
+def logits_of(dtype):
+    x = np.random.default_rng(1).standard_normal((5, LENGTH)) * 3
+    return x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
 def parts_of(x, lengths):
@@ -43,33 +49,41 @@ def test_parts_of_a_gradient_are_those_of_one(stream, context):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("lengths", CUTS.values(), ids=CUTS)
-def test_four_ranks_have_the_bits_of_one(stream, context, lengths, dtype):
-    x = np.random.default_rng(1).standard_normal((5, LENGTH)) * 3
-    x = x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_parts_of_a_softmax_are_those_of_one(stream, context, name, lengths, dtype):
+    x = logits_of(dtype)
     borders, parts = parts_of(x, lengths)
-    whole = {
-        "softmax": lr.softmax(x, stream=stream).numpy(),
-        "log_softmax": lr.log_softmax(x, stream=stream).numpy(),
-        "log_prob": bits(lr.log_prob(x, TARGET, stream=stream)),
-        "cross_entropy": bits(lr.cross_entropy(x, TARGET, reduction="none", stream=stream)),
-    }
+    whole = getattr(lr, name)(x, stream=stream).numpy()
 
     def work(engine, own):
-        first = borders[engine.rank]
         part = lr.DeviceArray.from_numpy(parts[engine.rank], own)
-        way = {"length": LENGTH, "stream": own}
-        found = [getattr(lr.vocabulary, name)(part, engine, **way).numpy() for name in ("softmax", "log_softmax")]
-        for name in ("log_prob", "cross_entropy"):
-            found.append(bits(getattr(lr.vocabulary, name)(part, TARGET, engine, first=first, **way)))
-        lr.vocabulary.softmax(part, engine, out=part, **way)
-        return [*found, part.numpy()]
+        of_part = functools.partial(getattr(lr.vocabulary, name), part, engine, length=LENGTH, stream=own)
+        found = of_part().numpy()
+        of_part(out=part)
+        return found, part.numpy()
 
     for rank, found in enumerate(on_each(engines(4), work, context)):
         assert not isinstance(found, Exception), found
-        own = slice(borders[rank], borders[rank + 1])
-        for got, name in ((found[0], "softmax"), (found[1], "log_softmax"), (found[4], "softmax")):
-            assert got.tobytes() == np.ascontiguousarray(whole[name][:, own]).tobytes()
-        assert found[2:4] == [whole["log_prob"], whole["cross_entropy"]]
+        mine = np.ascontiguousarray(whole[:, borders[rank] : borders[rank + 1]]).tobytes()
+        assert [each.tobytes() for each in found] == [mine, mine]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("lengths", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize(("name", "options"), [("log_prob", {}), ("cross_entropy", {"reduction": "none"})])
+def test_four_ranks_have_the_bits_of_one(stream, context, name, options, lengths, dtype):
+    x = logits_of(dtype)
+    borders, parts = parts_of(x, lengths)
+    whole = bits(getattr(lr, name)(x, TARGET, stream=stream, **options))
+
+    def work(engine, own):
+        part = lr.DeviceArray.from_numpy(parts[engine.rank], own)
+        way = {"first": borders[engine.rank], "length": LENGTH, "stream": own}
+        return bits(getattr(lr.vocabulary, name)(part, TARGET, engine, **way))
+
+    for found in on_each(engines(4), work, context):
+        assert not isinstance(found, Exception), found
+        assert found == whole
 
 
 def test_targets_of_other_shapes_are_refused(stream):

@@ -49,6 +49,7 @@ def losing(monkeypatch):
     monkeypatch.setitem(OPERATIONS, allocate_and_free, OPERATIONS.get(allocate_and_free, bytes([7]) * 512))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fuzz", [driver_faults.once, driver_faults.persistently], ids=["once", "from one on"])
 def test_calls_of_the_driver_that_fail_lose_nothing(machine, fuzz):
     tally = fuzz(3, 40, machine)

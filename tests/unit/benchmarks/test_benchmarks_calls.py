@@ -27,6 +27,7 @@ def test_forms_have_names_of_their_own():
     assert {form.needs for form in FORMS} == {None, "torch", "cupy", "jax", "numba"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEAP)
 def test_a_forms_result_is_numpys_and_its_driver_calls_are_counted(name):
     form = form_of(name)

@@ -30,6 +30,7 @@ def test_every_file_operation_may_fail(tmp_path: Path, is_sample: bool) -> None:
 
 
 @posix
+@pytest.mark.slow
 def test_some_file_operations_fail(tmp_path: Path) -> None:
     tally = fail_file_operations(tmp_path / "d", seed=1, count=50)
     tally.check()
@@ -37,6 +38,7 @@ def test_some_file_operations_fail(tmp_path: Path) -> None:
 
 
 @posix
+@pytest.mark.slow
 def test_forged_entries_are_compiled_anew(tmp_path: Path) -> None:
     tally = forge_entries(tmp_path, seed=1, count=300)
     tally.check()

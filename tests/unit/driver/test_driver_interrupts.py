@@ -218,6 +218,7 @@ def test_a_block_whose_end_is_interrupted_has_closed(noun, steps):
     assert step > 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noun", MAKERS)
 def test_what_is_made_has_an_owner_from_the_first(noun, steps):
     """Interrupted anywhere from before the driver's call to the return of the handle."""

@@ -34,16 +34,16 @@ POSSIBLE = [
 
 
 @pytest.mark.parametrize(("facts", "name"), POSSIBLE)
-@pytest.mark.parametrize("leaves", LEAVES)
-def test_every_leaf_has_a_place(facts, leaves, name):
-    chosen = whole.choose(leaves, facts, strategy=name)
-    assert name in {None, chosen.name}
-    assert chosen.tiles * chosen.warps >= leaves
-    if chosen.blocks is not None:
-        assert chosen.blocks % chosen.cluster == 0
-        assert chosen.blocks * chosen.tiles_per_block >= chosen.tiles
-    assert chosen.tiles_per_block & (chosen.tiles_per_block - 1) == 0
-    assert chosen.block_threads <= 1024
+def test_every_leaf_has_a_place(facts, name):
+    for leaves in LEAVES:
+        chosen = whole.choose(leaves, facts, strategy=name)
+        assert name in {None, chosen.name}
+        assert chosen.tiles * chosen.warps >= leaves
+        if chosen.blocks is not None:
+            assert chosen.blocks % chosen.cluster == 0
+            assert chosen.blocks * chosen.tiles_per_block >= chosen.tiles
+        assert chosen.tiles_per_block & (chosen.tiles_per_block - 1) == 0
+        assert chosen.block_threads <= 1024
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,9 @@ def test_where_float64_is_slow_few_leaves_are_spread_over_a_cluster():
 
 
 @pytest.mark.parametrize("accumulator_bytes", [4, 8, 16])
-@pytest.mark.parametrize("leaves", LEAVES)
-def test_workspace_holds_the_partials_of_every_strategy(leaves, accumulator_bytes):
-    size = whole.workspace_bytes(leaves, accumulator_bytes)
-    for name, threads in itertools.product(("tiles", "two_pass", "cooperative"), (256, 512)):
+def test_workspace_holds_the_partials_of_every_strategy(accumulator_bytes):
+    for leaves, name, threads in itertools.product(LEAVES, ("tiles", "two_pass", "cooperative"), (256, 512)):
+        size = whole.workspace_bytes(leaves, accumulator_bytes)
         chosen = whole.choose(leaves, HOPPER, strategy=name, cluster=1, block_threads=threads)
         assert whole.HEADER_BYTES + chosen.partials * (32 if accumulator_bytes == 16 else 16) <= size
 

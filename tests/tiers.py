@@ -15,7 +15,9 @@ test
     is not marked slow, and joins most pairs of values that are new. Other values, such as lengths, offsets and
     messages, and functions that no fault names come with those that are taken; the rest has them all.
 rest
-    What `all` runs beyond `test`: the other cases, and those of the sample that went through few of their things.
+    What `all` runs beyond `test`: the other cases, and those of the sample that went through few of their things. Of a
+    function marked ``drawn(parameter, count)``, whose cases are a product, it has for each combination of the other
+    parameters so many values of that one, which the run's seed draws: other ones in another run.
 all
     Everything but what is marked soak. This is what pytest runs by itself.
 soak
@@ -34,8 +36,8 @@ fault, but each function of the files that are marked `bindings`. Another compil
 kernel, an operator or a type, and other bindings a call of the driver, which those files make function by function;
 what a fault of Python or of a kernel's source does, the first toolkit has shown.
 
-The choice depends on the names of the tests and on the lists of planted faults alone, so it is the same on every
-machine, and every process of a run makes the same.
+The choice depends on the names of the tests and on the lists of planted faults alone, and of the rest on the run's
+seed, so it is the same on every machine, and every process of a run makes the same.
 """
 
 from __future__ import annotations
@@ -86,7 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     again = config.getoption("again")
     faults = [] if again else planted_faults(PLANTED)
     config.stash[_NAMED] = frozenset(itertools.chain.from_iterable(faults))
-    kept = set(map(id, chosen(items, config.getoption("tier"), needed(faults), again=again)))
+    tier, seed = config.getoption("tier"), config.getoption("seed")
+    kept = set(map(id, chosen(items, tier, needed(faults), again=again, seed=seed)))
     dropped = [item for item in items if id(item) not in kept]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -154,9 +157,9 @@ def needed(faults: Iterable[tuple[str, ...]]) -> frozenset[str]:
 
 
 def chosen(
-    items: list[pytest.Item], tier: str, named: Collection[str] = frozenset(), *, again: bool = False
+    items: list[pytest.Item], tier: str, named: Collection[str] = frozenset(), *, again: bool = False, seed: int = 0
 ) -> list[pytest.Item]:
-    """Return the tests of a tier."""
+    """Return the tests of a tier, of the rest those that the seed draws."""
     if tier == "soak":
         return [item for item in items if is_marked(item, "soak")]
     items = [item for item in items if not is_marked(item, "soak")]
@@ -165,13 +168,31 @@ def chosen(
     if tier == "all":
         return items
     sample = sampled(items, named, again=again)
-    return sample if tier == "test" else beyond(sample, items)
+    return sample if tier == "test" else drawn(beyond(sample, items), seed)
 
 
 def beyond(sample: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Item]:
     """Return what the sample leaves out: tests, and those in it that it runs in part."""
     whole = {item.nodeid for item in sample if not goes_through_few(item)}
     return [item for item in items if item.nodeid not in whole and not is_marked(item, "skip")]
+
+
+def drawn(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Return the tests without those cases of functions marked `drawn` that the seed does not draw."""
+    beside: dict[object, list[pytest.Item]] = defaultdict(list)
+    counts: dict[object, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("drawn")
+        if mark is not None:
+            name, count = mark.args
+            key = (item.nodeid.split("[")[0], *(value for value in values_of(item) if value[0] != name))
+            beside[key].append(item)
+            counts[key] = count
+    left_out = set[int]()
+    for key, cases in beside.items():
+        cases.sort(key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).hexdigest())
+        left_out.update(map(id, cases[counts[key] :]))
+    return [item for item in items if id(item) not in left_out]
 
 
 def sampled(

@@ -126,6 +126,7 @@ def program(variant, kinds):
     return Program(variant.replace(" ", "_"), HEAD + "".join(texts), options=OPTIONS)
 
 
+@pytest.mark.drawn("architecture", 1)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_compiles(variant, architecture, few):

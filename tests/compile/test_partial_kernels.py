@@ -75,6 +75,7 @@ def check(sources, architecture):
             assert (use.spill_store_bytes, use.spill_load_bytes) == (0, 0), (name, architecture, use)
 
 
+@pytest.mark.drawn("architecture", 1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_no_kernel_of_partials_spills(case, architecture):

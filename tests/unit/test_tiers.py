@@ -21,7 +21,8 @@ class Item:
         self.fixturenames = ("few", "is_sample") if "goes through few" in marks else ()
 
     def get_closest_marker(self, name):
-        return name if name in self.marks else None
+        found = [mark for mark in self.marks if getattr(mark, "name", mark) == name]
+        return found[0] if found else None
 
 
 ALL = [
@@ -184,6 +185,22 @@ def test_what_the_sample_leaves_out_is_the_rest_and_what_it_runs_in_part_too():
     assert rest | sample == everything - {"test_skipped"}
     assert rest & sample == {"test_many", "test_other"}
     assert len(rest - sample) == 12 - 4 + 1, "and the function of a file that others show"
+
+
+def test_of_a_product_the_rest_has_what_the_seed_draws():
+    mark = pytest.mark.drawn("architecture", 2).mark
+    cases = [
+        (op, architecture) for op in ("sum", "max", "min") for architecture in ("sm_75", "sm_80", "sm_90", "sm_100")
+    ]
+    items = [Item("test_all", mark, op=op, architecture=architecture) for op, architecture in cases]
+    rests = [names(tiers.chosen(items, "rest", seed=seed)) for seed in range(20)]
+    sample = set(names(tiers.chosen(items, "test")))
+    for rest in rests:
+        assert rest == [name for name in names(items) if name in rest], "in their order"
+        assert Counter(name.split("-")[0] for name in rest) == {f"test_all[{op}": 2 for op in ("sum", "max", "min")}
+        assert sample.isdisjoint(rest)
+    assert sample.union(*rests) == set(names(tiers.chosen(items, "all")))
+    assert rests[3] == names(tiers.chosen(items[::-1], "rest", seed=3))[::-1]
 
 
 def test_where_a_test_runs_is_no_value():

@@ -38,3 +38,28 @@ template <uint32 N, bool Along, bool OfTwo> struct FewOffsets {
         }
     }
 };
+
+// Where a row lies in both arrays, and its place among the results. Numbers have 31 bits.
+struct RowPlace {
+    int64 offset = 0, second_offset = 0, result = 0;
+
+    // `Along`: there is one kept axis, or none.
+    template <bool Along> __device__ __forceinline__ void find(const ShapedProblem& problem, uint32 row, bool has_seconds)
+    {
+        const KeptAxes& axes = problem.kept;
+        const auto step = [&](uint32 i, uint32 number) {
+            offset += int64(number) * axes.stride[i];
+            result += int64(number) * problem.result_stride[i];
+            if (has_seconds) second_offset += int64(number) * axes.second_stride[i];
+        };
+        if constexpr (Along) return step(0, row);
+        uint32 i = 0;
+#pragma unroll 1
+        for (; i + 1 < uint32(axes.count); ++i) {
+            const uint32 rest = axes.over_few(row, i);
+            step(i, row - rest * uint32(axes.size[i]));
+            row = rest;
+        }
+        step(i, row);
+    }
+};

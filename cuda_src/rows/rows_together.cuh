@@ -113,6 +113,68 @@ reduce_beside(const ShapedProblem& problem, const RowOf<Op>& row, const GridThre
     }
 }
 
+// Columns that lie side by side, eight bytes of them to a thread, which loads an element of each at once; and then the others, one to
+// a thread, wherever they are. A word of results is folded at a time, as in `reduce_packed`.
+template <class Op> __device__ __forceinline__ void
+reduce_columns_together(const ShapedProblem& problem, const RowOf<Op>& row, const GridThread& thread, uint32 bits)
+{
+    using T = typename Op::Input;
+    constexpr uint32 E = 8, R = 4 / sizeof(T), C = 2 * R;
+    union Step { uint32 word; T elements[R]; };
+    union Results { uint32 word; typename Op::Result results[R]; };
+    const uint32 rows = uint32(problem.rows), length = uint32(row.length);
+    uint32 first = 0;
+    if constexpr (folds_packed_rows<Op>) {
+        const uint32 apart = bits | uint32(problem.apart) | uint32(problem.step) | uint32(problem.kept.size[0]) * uint32(sizeof(T));
+        if (apart % 8 == 0 && problem.permuted == 0) first = rows / C;
+    }
+    if constexpr (folds_packed_rows<Op>) {
+#pragma unroll 1
+        for (uint32 group = thread.number; group < first; group += thread.count) {
+            RowPlace place;
+            if (uint32(problem.kept.count) <= 1) place.find<true>(problem, group * C, false);
+            else place.find<false>(problem, group * C, false);
+            const char* begin = problem.elements + place.offset;
+            RowOfThread<Op, E> few(length);
+            Step absent;
+#pragma unroll
+            for (uint32 r = 0; r < R; ++r) absent.elements[r] = few.x[0];
+            uint2 of[E], to;
+#pragma unroll
+            for (uint32 e = 0; e < E; ++e) {
+                of[e] = uint2{absent.word, absent.word};
+                of[e] = load_word_if(e < length, reinterpret_cast<const uint2*>(begin + int32(e * uint32(problem.step))), of[e]);
+            }
+#pragma unroll 1
+            for (uint32 step = 0; step < 2; ++step) {
+                Results found;
+#pragma unroll
+                for (uint32 r = 0; r < R; ++r) {
+#pragma unroll
+                    for (uint32 e = 0; e < E; ++e) few.x[e] = Step{of[e].x}.elements[r];
+                    found.results[r] = Op::finish(few.fold(row), row, 0);
+                }
+#pragma unroll
+                for (uint32 e = 0; e < E; ++e) of[e].x = of[e].y;
+                to = uint2{to.y, found.word};
+            }
+            reinterpret_cast<uint2*>(problem.result)[group] = to;
+            launch_dependents();
+        }
+    }
+#pragma unroll 1
+    for (uint32 number = first * C + thread.number; number < rows; number += thread.count) {
+        RowPlace place;
+        place.find<false>(problem, number, false);
+        const char* begin = problem.elements + place.offset;
+        FewElements<Op, E> few(0, 0, length);
+        if ((bits | uint32(problem.apart) | uint32(problem.step)) % sizeof(T) == 0) few.template load<true>(problem, begin, nullptr);
+        else few.load_anywhere(problem, begin, nullptr);
+        store_result<Op>(problem, row, place.result, few.fold(row));
+        launch_dependents();
+    }
+}
+
 // All rows of a problem that RowStrategy calls `together`.
 template <class Op> __device__ __forceinline__ void reduce_together(const ShapedProblem& problem)
 {
@@ -123,6 +185,7 @@ template <class Op> __device__ __forceinline__ void reduce_together(const Shaped
     const GridThread thread;
     RowOf<Op> row;
     row.length = length, row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
+    if (uint32(problem.step) != uint32(sizeof(T))) return reduce_columns_together<Op>(problem, row, thread, uint32(bits | of_results));
     uint32 first = 0;
     if constexpr (folds_packed_rows<Op>) {
         if ((bits | of_results) % vector_bytes == 0 && uint32(problem.kept.stride[0]) == length * uint32(sizeof(T))) {

@@ -45,6 +45,9 @@ _TOGETHER_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 128
 """Rows are taken several at once if an element's bytes times an accumulator's are no more than the first, rows are
 fewer bytes apart than the second, and so many threads to a multiprocessor remain."""
 
+_COLUMN_BYTES = 8
+"""Bytes of columns side by side that are taken at once."""
+
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
 
@@ -88,6 +91,8 @@ def faster_elements(of: Task) -> RowStrategy | None:
     bits = _bits(of)
     if problem.kind == "rows" and not problem.aligned and _are_few(of, *bits):
         return _cut(of, *bits)
+    if problem.kind == "columns" and bits[0] == 0 and _rows_at_once(of) > 1:
+        return _cut(of, *bits)
     others = time_otherwise(of)
     if others > _SMALL:
         others /= _margin(of, others)
@@ -111,12 +116,26 @@ def _rows_at_once(of: Task) -> int:
     problem = of.problem
     if of.itemsize * of.accumulator_bytes > _TOGETHER_BYTES or of.heavy or of.two_arrays or problem.length < 2:
         return 1
-    if len(problem.kept) != 1 or len(problem.reduced) != 1 or problem.reduced[0].stride != of.itemsize:
+    if len(problem.reduced) == 1 and problem.reduced[0].stride != of.itemsize:
+        return _columns_at_once(of)
+    if len(problem.kept) != 1 or len(problem.reduced) != 1:
         return 1
     at_once = 4 if problem.length <= 4 else 2
     few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
     stride = problem.kept[0].stride
     return at_once if not few and 0 < stride < _NEAR_BYTES and stride % of.itemsize == 0 else 1
+
+
+def _columns_at_once(of: Task) -> int:
+    """Return how many columns a thread takes at once that has whole ones: as many as lie in eight bytes, if all do."""
+    problem, at_once = of.problem, _COLUMN_BYTES // of.itemsize
+    if problem.length > elements_of_a_thread(of.itemsize) or not problem.kept or problem.kept[0].stride != of.itemsize:
+        return 1
+    bits = problem.kept[0].size * of.itemsize
+    for axis in (*problem.reduced, *problem.kept[1:]):
+        bits |= axis.stride
+    few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
+    return 1 if few or bits % _COLUMN_BYTES else at_once
 
 
 def _are_few(of: Task, thread_bits: int, *_: int) -> bool:

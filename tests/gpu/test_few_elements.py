@@ -142,6 +142,37 @@ def test_rows_together_at_any_address(stream, cut):
     check(few, stream, 1, "sum", initial=3, strategy=STRATEGY)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+@pytest.mark.usefixtures("together")
+def test_columns_together(stream, cut, dtype):
+    """Columns of few small elements, eight bytes of them to a thread: in one turn and in more, of one run and of several."""
+    turn = stream.context.multiprocessor_count * MOST_THREADS
+    for length in cut(range(2, 9), [2, 3, 8]):
+        for columns in cut([8, 1000, 4 * turn, 9 * turn + 1232], [1000, 9 * turn + 1232]):
+            x = values(dtype, (length, columns))
+            with lr.plan("sum", strategy=STRATEGY, shape=x.shape, dtype=dtype, axis=0, context=stream.context) as plan:
+                assert plan.strategy.together
+            for op in ("sum", "max"):
+                check(x, stream, 0, op, strategy=STRATEGY)
+        check(values(dtype, (5, length, 24)), stream, 1, strategy=STRATEGY)
+
+
+@pytest.mark.usefixtures("together")
+def test_columns_together_at_any_address(stream, cut):
+    """At multiples of eight bytes or not, of elements or not; in results' order or not; with results of other types."""
+    x, few = values("bfloat16", (3, 320)), values("int8", (5, 7, 96))
+    for offset in cut([1, 2, 4, 8, 16], [2, 3, 8]):
+        check(x, stream, 0, strategy=STRATEGY, offset=offset)
+        check(few, stream, 1, "max", strategy=STRATEGY, offset=offset)
+    wide = reduced(x, "sum", stream=stream, axis=0, result_dtype="float32", strategy=STRATEGY)
+    assert_same(wide, lr.tree.reduce(x.astype("float32"), "sum", axis=0, accumulate="float32"))
+    check(x, stream, 0, "mean", strategy=STRATEGY)
+    check(x[::-1], stream, 0, "max", strategy=STRATEGY)
+    check(few.transpose(2, 1, 0), stream, 1, "max", strategy=STRATEGY)
+    check(few[::-1], stream, 1, "minmax", strategy=STRATEGY)
+    check(few, stream, 1, "sum", initial=3, strategy=STRATEGY)
+
+
 def test_second_arrays(stream, cut):
     """A mask and other factors, beside the elements and anyhow."""
     for shape in cut([(7, 40), (40, 7), (3, 700)], [(7, 40), (3, 700)]):

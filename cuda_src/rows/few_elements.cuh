@@ -4,8 +4,8 @@
 
 template <class T> constexpr uint32 elements_of_a_thread = sizeof(T) <= 8 ? 8 : 4;
 
-// The elements of one thread: E that follow each other in the order of the tree, which is lane by lane, each lane in 2^step_bits
-// steps. They come in runs that follow each other in the row as well, one vector or less.
+// The elements of one thread: E that follow each other in the order of the tree, which is leaf by leaf, of these lane by lane, each
+// lane in 2^step_bits steps; where there are several leaves, in all of a leaf's. They come in runs that follow each other in the row as well, one vector or less.
 template <class Op, uint32 E> struct FewElements {
     using T = typename Op::Input;
     using Second = typename Op::Second;
@@ -21,7 +21,8 @@ template <class Op, uint32 E> struct FewElements {
         for (uint32 k = 0; k < runs; ++k) {
             const uint32 vector = V < E ? thread * runs + k : thread / (V / run);
             const uint32 step = vector & (1u << step_bits) - 1;
-            starts[k] = made_once(((vector >> step_bits) + step * lanes) * V + thread % (V / run) * run);
+            const uint32 before = vector / leaf_vectors * (leaf_vectors - lanes);  // vectors of leaves before, less those counted
+            starts[k] = made_once(((vector >> step_bits) + step * lanes + before) * V + thread % (V / run) * run);
         }
 #pragma unroll
         for (uint32 e = 0; e < E; ++e) x[e] = absent(), y[e] = {};

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, VECTOR_BYTES
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import SECTOR_BYTES, Problem
 from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Task, Tile
 from lowlevel_reduce.strategy.element_costs import is_light, pairs_anywhere, time_by_elements, time_otherwise
@@ -53,9 +53,15 @@ _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 
 
 def takes_elements(problem: Problem, itemsize: int) -> bool:
-    """Tell whether the kernel can serve a problem: near elements, no more than a leaf, and not too many rows."""
-    if problem.length * itemsize > LEAF_BYTES or problem.rows >= _MOST_ROWS or problem.kind == "whole":
+    """Tell whether the kernel can serve a problem: near elements, no more than a leaf, and not too many rows.
+
+    Where elements are not contiguous, a row may have as many elements as a block has room for.
+    """
+    if problem.rows >= _MOST_ROWS or problem.kind == "whole":
         return False
+    if problem.length * itemsize > LEAF_BYTES:
+        if problem.kind == "rows" or problem.length > ELEMENT_WARPS * LANES * elements_of_a_thread(itemsize):
+            return False
     reach = second_reach = 0
     for size, stride, second_stride, _ in problem.reduced:
         reach += (size - 1) * abs(stride)
@@ -86,7 +92,7 @@ def elements_of_a_thread(itemsize: int) -> int:
 def faster_elements(of: Task) -> RowStrategy | None:
     """Return how rows of few elements are cut if that takes less time than others, by the model or as seen, or None."""
     problem, itemsize = of.problem, of.itemsize
-    if not takes_elements(problem, itemsize):
+    if not takes_elements(problem, itemsize) or problem.length * itemsize > LEAF_BYTES:
         return None
     bits = _bits(of)
     if problem.kind == "rows" and not problem.aligned and _are_few(of, *bits):
@@ -155,7 +161,7 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
     wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
     at_once = 1 if thread_bits else _rows_at_once(of)
-    step_bits = max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
+    step_bits = min(STEP_BITS, max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length())
     needed = -(-groups // (warps // warps_of_a_row * at_once))
     turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows
     return RowStrategy(

@@ -66,6 +66,17 @@ def test_axes(stream, cut):
     check(x[:, ::-1, :, 1::2], stream, (1, 3), "mean_var", strategy=STRATEGY)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8"])
+def test_several_leaves(stream, cut, dtype):
+    """Of columns and of strided rows: as many as a block has room for, the last one whole, of one element, or of some."""
+    leaf = element_type(dtype).leaf
+    for length in cut([leaf + 1, 2 * leaf, 2 * leaf + 900, 4096], [leaf + 1, 4096]):
+        if length <= 4096:
+            check(values(dtype, (length, 3)), stream, 0, strategy=STRATEGY)
+            check(values(dtype, (length // 8, 2, 8, 3)), stream, (0, 2), "max", strategy=STRATEGY)
+            check(values(dtype, (length, 2)), stream, 0, "mean_var", strategy=STRATEGY)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_absent_elements_change_nothing(stream, dtype):
     """Rows that end within a thread's elements, by one load each, by pairs and by vectors; and rows that lie apart."""

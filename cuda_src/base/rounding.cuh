@@ -35,9 +35,15 @@ __device__ __forceinline__ float32 rounded_to_odd(float64 x)
 
 __device__ __forceinline__ bfloat16 round_to_bfloat16(float32 x)
 {
-    // To nearest, ties to even, in integer arithmetic, since cvt.rn.bf16.f32 needs sm_80. The caller deals with NaN.
+    // To nearest, ties to even. The caller deals with NaN.
+#if __CUDA_ARCH__ >= 800
+    bfloat16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+#else
     const uint32 bits = __float_as_uint(x);
     return bfloat16{uint16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+#endif
 }
 
 // Floating-point accumulator -> result.

@@ -1,7 +1,7 @@
 // Rows of at most one leaf that lie in any way, few elements of a row to a thread, each loaded by itself: one launch, no
 // workspace, and so little code that small arrays do not wait for it.
 #pragma once
-#include "rows/rows_together.cuh"
+#include "rows/columns_together.cuh"
 #include "tree/block.cuh"
 
 constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf of bytes
@@ -9,15 +9,16 @@ constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf 
 // `Problem::count`, which RowStrategy.count makes: logarithms. The lanes of a warp have 2^beside rows, and 2^lane_bits of them
 // share a row, as do 2^warp_bits warps of the block. The bits of a lane's number that tell its row among those of the warp, and
 // which of the row's lanes it is, begin at bits own_shift and part_shift: lanes that follow each other have neighbouring rows, or
-// neighbouring elements. Rows that are `together` lie one after the other, a thread's each, and have two to eight elements.
+// neighbouring elements. Rows that are `together` are a thread's each and have two to eight elements; they lie one after the other, or
+// side by side if they `are_columns`.
 struct ElementCut {
     uint32 step_bits, lane_bits, warp_bits, warps, own_shift, part_shift;
-    bool together;
+    bool together, are_columns;
 
     __device__ __forceinline__ explicit ElementCut(uint64 word)
         : step_bits(uint32(word) & 255), lane_bits(uint32(word >> 8) & 255), warp_bits(uint32(word >> 16) & 255),
           warps(uint32(word >> 24) & 255), own_shift(uint32(word >> 32) & 255), part_shift(uint32(word >> 40) & 255),
-          together(uint32(word >> 32) >= 1u << 16)
+          together(uint32(word >> 32) >= 1u << 16), are_columns(uint32(word >> 32) >= 2u << 16)
     {}
     __device__ __forceinline__ uint32 beside() const { return log2_of(lanes) - lane_bits; }
 };
@@ -31,10 +32,11 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     using Mine = FewElements<Op, elements_of_a_thread<T>>;
     __shared__ A slots[element_warps][lanes];
     const ElementCut cut(problem.count);
-    if constexpr (takes_rows_together<Op>) {
+    if constexpr (takes_rows_together<Op> || takes_columns_together<Op>) {
         // Asked of one line of the argument; and two things are asked so that the code stands behind the rest, for which others
         // would wait if they jumped over it.
-        if (__builtin_expect(cut.together && problem.rows != 0, false)) return reduce_together<Op>(problem);
+        if (__builtin_expect(cut.together && problem.rows != 0, false))
+            if (reduce_together<Op>(problem, cut.are_columns)) return;
     }
     const uint32 lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, beside = cut.beside();
     const uint32 own = lane >> cut.own_shift & (1u << beside) - 1, part = lane >> cut.part_shift & (1u << cut.lane_bits) - 1;

@@ -113,96 +113,8 @@ reduce_beside(const ShapedProblem& problem, const RowOf<Op>& row, const GridThre
     }
 }
 
-// Columns that lie side by side, W words of them to a thread, of at most E elements: of E exactly, or else of one more than E / 2 at
-// least. A word of results is folded at a time, as in `reduce_packed`. Returns how many columns such words hold.
-template <class Op, uint32 E, uint32 W, bool Exact>
-__device__ __forceinline__ uint32 reduce_words(const ShapedProblem& problem, const RowOf<Op>& row, const GridThread& thread)
-{
-    using T = typename Op::Input;
-    using V = typename Word<W * 4>::type;
-    constexpr uint32 R = 4 / sizeof(T), C = W * R;
-    union Step { uint32 word; T elements[R]; };
-    union Words { V whole; uint32 words[W]; };
-    union Results { uint32 word; typename Op::Result results[R]; };
-    const uint32 groups = uint32(problem.rows) / C, length = Exact ? E : uint32(row.length);
-#pragma unroll 1
-    for (uint32 group = thread.number; group < groups; group += thread.count) {
-        RowPlace place;
-        if (uint32(problem.kept.count) <= 1) place.find<true>(problem, group * C, false);
-        else place.find<false>(problem, group * C, false);
-        const char* begin = problem.elements + place.offset;
-        RowOfThread<Op, E> few(length);
-        Step absent;
-#pragma unroll
-        for (uint32 r = 0; r < R; ++r) absent.elements[r] = few.x[0];
-        Words of[E], to;
-#pragma unroll
-        for (uint32 e = 0; e < E; ++e) {
-#pragma unroll
-            for (uint32 w = 0; w < W; ++w) of[e].words[w] = absent.word, to.words[w] = 0;
-            const auto* from = reinterpret_cast<const V*>(begin + int32(e * uint32(problem.step)));
-            if constexpr (W == 4) of[e].whole = load_cached_if(e < length, from, of[e].whole);
-            else of[e].whole = load_word_if(e < length, from, of[e].whole);
-        }
-#pragma unroll 1
-        for (uint32 step = 0; step < W; ++step) {
-            Results found;
-#pragma unroll
-            for (uint32 r = 0; r < R; ++r) {
-#pragma unroll
-                for (uint32 e = 0; e < E; ++e) few.x[e] = Step{of[e].words[0]}.elements[r];
-                found.results[r] = Op::finish(few.fold(row), row, 0);
-            }
-#pragma unroll
-            for (uint32 e = 0; e < E; ++e)
-#pragma unroll
-                for (uint32 w = 0; w + 1 < W; ++w) of[e].words[w] = of[e].words[w + 1];
-#pragma unroll
-            for (uint32 w = 0; w + 1 < W; ++w) to.words[w] = to.words[w + 1];
-            to.words[W - 1] = found.word;
-        }
-        reinterpret_cast<V*>(problem.result)[group] = to.whole;
-        launch_dependents();
-    }
-    return groups * C;
-}
-
-// Columns side by side: words of them to a thread where these are aligned, and the others one to a thread, wherever they are.
-template <class Op> __device__ __forceinline__ void
-reduce_columns_together(const ShapedProblem& problem, const RowOf<Op>& row, const GridThread& thread, uint32 bits)
-{
-    using T = typename Op::Input;
-    const uint32 rows = uint32(problem.rows), length = uint32(row.length);
-    bits |= uint32(problem.apart) | uint32(problem.step);
-    uint32 first = 0;
-    if constexpr (folds_packed_rows<Op>) {
-        if (problem.permuted == 0) {
-            const uint32 ends = bits | uint32(problem.kept.size[0]) * uint32(sizeof(T));
-            if (ends % 16 == 0 && length <= 3) {
-                if (length == 2) first = reduce_words<Op, 2, 4, true>(problem, row, thread);
-                else first = reduce_words<Op, 3, 4, true>(problem, row, thread);
-            } else if (ends % 16 == 0 && length == 4) {
-                first = reduce_words<Op, 4, 4, true>(problem, row, thread);
-            } else if (ends % 8 == 0) {
-                first = reduce_words<Op, 8, 2, false>(problem, row, thread);
-            }
-        }
-    }
-#pragma unroll 1
-    for (uint32 number = first + thread.number; number < rows; number += thread.count) {
-        RowPlace place;
-        place.find<false>(problem, number, false);
-        const char* begin = problem.elements + place.offset;
-        FewElements<Op, 8> few(0, 0, length);
-        if (bits % sizeof(T) == 0) few.template load<true>(problem, begin, nullptr);
-        else few.load_anywhere(problem, begin, nullptr);
-        store_result<Op>(problem, row, place.result, few.fold(row));
-        launch_dependents();
-    }
-}
-
-// All rows of a problem that RowStrategy calls `together`.
-template <class Op> __device__ __forceinline__ void reduce_together(const ShapedProblem& problem)
+// All rows of a problem that RowStrategy calls `together`, if they are no columns.
+template <class Op> __device__ __forceinline__ void reduce_rows_together(const ShapedProblem& problem)
 {
     using T = typename Op::Input;
     const uint64 bits = reinterpret_cast<uint64>(problem.elements), of_results = reinterpret_cast<uint64>(problem.result);
@@ -211,7 +123,6 @@ template <class Op> __device__ __forceinline__ void reduce_together(const Shaped
     const GridThread thread;
     RowOf<Op> row;
     row.length = length, row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
-    if (uint32(problem.step) != uint32(sizeof(T))) return reduce_columns_together<Op>(problem, row, thread, uint32(bits | of_results));
     uint32 first = 0;
     if constexpr (folds_packed_rows<Op>) {
         if ((bits | of_results) % vector_bytes == 0 && uint32(problem.kept.stride[0]) == length * uint32(sizeof(T))) {

@@ -45,8 +45,8 @@ _TOGETHER_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 128
 """Rows are taken several at once if an element's bytes times an accumulator's are no more than the first, rows are
 fewer bytes apart than the second, and so many threads to a multiprocessor remain."""
 
-_COLUMN_BYTES = 8
-"""Bytes of columns side by side that are taken at once."""
+_PAIR_BYTES = 8
+"""Bytes of columns side by side, at least, that a thread takes at once; and of their accumulators, at most."""
 
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
@@ -120,11 +120,11 @@ def _rows_at_once(of: Task) -> int:
     `reduce_together` in cuda_src/rows/rows_together.cuh takes those, which have two to eight elements.
     """
     problem = of.problem
-    if of.itemsize * of.accumulator_bytes > _TOGETHER_BYTES or of.heavy or of.two_arrays or problem.length < 2:
+    if of.heavy or of.two_arrays or problem.length < 2 or len(problem.reduced) != 1:
         return 1
-    if len(problem.reduced) == 1 and problem.reduced[0].stride != of.itemsize:
+    if problem.reduced[0].stride != of.itemsize:
         return _columns_at_once(of)
-    if len(problem.kept) != 1 or len(problem.reduced) != 1:
+    if of.itemsize * of.accumulator_bytes > _TOGETHER_BYTES or len(problem.kept) != 1:
         return 1
     at_once = 4 if problem.length <= 4 else 2
     few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
@@ -133,15 +133,21 @@ def _rows_at_once(of: Task) -> int:
 
 
 def _columns_at_once(of: Task) -> int:
-    """Return how many columns a thread takes at once that has whole ones: as many as lie in eight bytes, if all do."""
-    problem, at_once = of.problem, _COLUMN_BYTES // of.itemsize
-    if problem.length > elements_of_a_thread(of.itemsize) or not problem.kept or problem.kept[0].stride != of.itemsize:
+    """Return how many columns a thread takes at once that has whole ones: as many as lie in eight or sixteen bytes.
+
+    `reduce_columns_together` in cuda_src/rows/columns_together.cuh takes those.
+    """
+    problem, itemsize = of.problem, of.itemsize
+    if itemsize > _WORD_BYTES or of.accumulator_bytes > _PAIR_BYTES or problem.length > elements_of_a_thread(itemsize):
         return 1
-    bits = problem.kept[0].size * of.itemsize
+    if not problem.kept or problem.kept[0].stride != itemsize:
+        return 1
+    bits = problem.kept[0].size * itemsize
     for axis in (*problem.reduced, *problem.kept[1:]):
         bits |= axis.stride
+    at_once = (VECTOR_BYTES if problem.length <= 4 and bits % VECTOR_BYTES == 0 else _PAIR_BYTES) // itemsize
     few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
-    return 1 if few or bits % _COLUMN_BYTES else at_once
+    return 1 if few or bits % _PAIR_BYTES else at_once
 
 
 def _are_few(of: Task, thread_bits: int, *_: int) -> bool:

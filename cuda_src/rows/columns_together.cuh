@@ -1,0 +1,89 @@
+// Columns of few elements that lie side by side, words of them to a thread: little is executed for each, and much is in flight.
+// Nothing here is shared with other rows, as in rows_together.cuh (benchmarks/NOTES.md, "Columns together").
+#pragma once
+#include "rows/rows_together.cuh"
+
+// Which operators have this, at least those that RowStrategy says it of.
+template <class Op> constexpr bool takes_columns_together = sizeof(typename Op::Input) <= 4 && sizeof(typename Op::Accumulator) <= 8 &&
+                                                            !has_second<Op> && is_same<typename Op::Pivot, Unused>;
+
+// Columns of up to E elements, W words of them to a thread: those of a word are folded in a step, and words change places after
+// it, because steps side by side would be W times the code.
+template <class Op, uint32 E, uint32 W>
+__device__ __forceinline__ void reduce_words(const ShapedProblem& problem, const RowOf<Op>& row, const GridThread& thread)
+{
+    using T = typename Op::Input;
+    using R = typename Op::Result;
+    using V = typename Word<W * 4>::type;
+    constexpr uint32 each = 4 / sizeof(T), columns = W * each;
+    constexpr bool as_words = sizeof(R) == sizeof(T) && Op::results == 1;
+    union Step { uint32 word; T elements[each]; };
+    union Words { V whole; uint32 words[W]; };
+    union Results { uint32 word; R results[each]; };
+    const uint32 groups = uint32(problem.rows) / columns;
+#pragma unroll 1
+    for (uint32 group = thread.number; group < groups; group += thread.count) {
+        RowPlace place;
+        if (uint32(problem.kept.count) <= 1) place.offset = int64(group) * (W * 4);
+        else place.find<false>(problem, group * columns, false);
+        const char* from = problem.elements + place.offset;
+        RowOfThread<Op, E> few(uint32(row.length));
+        Words of[E], to = {};
+        Step absent;
+#pragma unroll
+        for (uint32 r = 0; r < each; ++r) absent.elements[r] = few.x[0];
+#pragma unroll
+        for (uint32 e = 0; e < E; ++e, from += problem.step) {
+#pragma unroll
+            for (uint32 w = 0; w < W; ++w) of[e].words[w] = absent.word;
+            if constexpr (W == 4) of[e].whole = load_cached_if(e < few.length, reinterpret_cast<const V*>(from), of[e].whole);
+            else of[e].whole = load_word_if(e < few.length, reinterpret_cast<const V*>(from), of[e].whole);
+        }
+#pragma unroll 1
+        for (uint32 step = 0; step < W; ++step) {
+            Results found;
+#pragma unroll
+            for (uint32 r = 0; r < each; ++r) {
+#pragma unroll
+                for (uint32 e = 0; e < E; ++e) few.x[e] = Step{of[e].words[0]}.elements[r];
+                const auto value = few.fold(row);
+                if constexpr (as_words) found.results[r] = Op::finish(value, row, 0);
+                else store_result<Op>(problem, row, group * columns + step * each + r, value);
+            }
+#pragma unroll
+            for (uint32 w = 0; w + 1 < W; ++w) {
+#pragma unroll
+                for (uint32 e = 0; e < E; ++e) of[e].words[w] = of[e].words[w + 1];
+                if constexpr (as_words) to.words[w] = to.words[w + 1];
+            }
+            if constexpr (as_words) to.words[W - 1] = found.word;
+        }
+        if constexpr (as_words) reinterpret_cast<V*>(problem.result)[group] = to.whole;
+        launch_dependents();
+    }
+}
+
+// All rows of a problem that RowStrategy calls `together`. Returns false if they are columns whose words are not aligned, or whose
+// results do not follow each other as they do.
+template <class Op> __device__ __forceinline__ bool reduce_together(const ShapedProblem& problem, bool are_columns)
+{
+    if constexpr (takes_rows_together<Op>) {
+        if (!are_columns) {
+            reduce_rows_together<Op>(problem);
+            return true;
+        }
+    }
+    if constexpr (takes_columns_together<Op>) {
+        const uint64 addresses = reinterpret_cast<uint64>(problem.elements) | reinterpret_cast<uint64>(problem.result);
+        const uint32 ends = uint32(problem.kept.size[0]) * uint32(sizeof(typename Op::Input));
+        const uint32 bits = uint32(addresses) | uint32(problem.apart) | uint32(problem.step) | ends;
+        if ((bits % 8 | uint32(problem.permuted)) != 0) return false;
+        const GridThread thread;
+        wait_for_prerequisites();
+        RowOf<Op> row;
+        row.length = uint32(problem.actual_length()), row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
+        if (row.length <= 4 && bits % 16 == 0) reduce_words<Op, 4, 4>(problem, row, thread);
+        else reduce_words<Op, 8, 2>(problem, row, thread);
+    }
+    return true;
+}

@@ -48,6 +48,9 @@ fewer bytes apart than the second, and so many threads to a multiprocessor remai
 _PAIR_BYTES = 8
 """Bytes of columns side by side, at least, that a thread takes at once; and of their accumulators, at most."""
 
+_WHOLE_VECTORS = 4
+"""Columns of no more elements are taken in vectors where those are aligned: more would not fit into registers."""
+
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
 
@@ -140,14 +143,17 @@ def _columns_at_once(of: Task) -> int:
     problem, itemsize = of.problem, of.itemsize
     if itemsize > _WORD_BYTES or of.accumulator_bytes > _PAIR_BYTES or problem.length > elements_of_a_thread(itemsize):
         return 1
-    if not problem.kept or problem.kept[0].stride != itemsize:
+    kept = problem.kept
+    results = [axis.result_stride for axis in kept]
+    if not kept or kept[0].stride != itemsize or results != sorted(results):
         return 1
-    bits = problem.kept[0].size * itemsize
-    for axis in (*problem.reduced, *problem.kept[1:]):
+    bits = kept[0].size * itemsize
+    for axis in (*problem.reduced, *kept[1:]):
         bits |= axis.stride
-    at_once = (VECTOR_BYTES if problem.length <= 4 and bits % VECTOR_BYTES == 0 else _PAIR_BYTES) // itemsize
-    few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
-    return 1 if few or bits % _PAIR_BYTES else at_once
+    whole = problem.length <= _WHOLE_VECTORS and bits % VECTOR_BYTES == 0
+    at_once = (VECTOR_BYTES if whole else _PAIR_BYTES) // itemsize
+    least = at_once * _TOGETHER_THREADS * of.facts.multiprocessors
+    return 1 if problem.rows < least or bits % _PAIR_BYTES else at_once
 
 
 def _are_few(of: Task, thread_bits: int, *_: int) -> bool:

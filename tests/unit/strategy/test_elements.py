@@ -85,7 +85,6 @@ MANY = 4 * 128 * 132
         ((MANY, 9), 1, 1, None, MANY // 128, False),  # two threads' each
         ((MANY, 3), 1, 4, None, MANY // 256, False),
         ((MANY, 1), 1, 2, None, MANY // 256, False),
-        ((3, MANY), 0, 2, None, MANY // 256, False),
         ((3, MANY), 0, 2, (1, 3), MANY // 1024, True),
         ((MANY, 3), 1, 2, (5, 1), MANY // 1024, True),
         ((MANY, 3), 1, 2, (6, 2), MANY // 256, False),
@@ -99,6 +98,35 @@ def test_many_rows_of_few_small_elements_are_taken_together(shape, axis, itemsiz
     chosen = elements.choose_elements(Task(problem_of(shape, axis, itemsize, strides), HOPPER, itemsize, 4))
     assert (chosen.blocks, chosen.together) == (blocks, together)
     assert chosen.count >> 48 == together
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "itemsize", "blocks", "together"),
+    [
+        ((3, 2 * MANY), 0, 2, MANY // 1024, True),  # sixteen bytes of a row to a thread
+        ((3, 2 * MANY - 8), 0, 2, (2 * MANY - 8 + 255) // 256, False),
+        ((5, MANY), 0, 2, MANY // 1024, True),  # eight
+        ((3, MANY + 4), 0, 2, MANY // 1024 + 1, True),  # which is what rows are multiples of
+        ((3, MANY + 2), 0, 2, MANY // 256 + 1, False),
+        ((4, MANY), 0, 4, MANY // 1024, True),
+        ((9, MANY), 0, 2, MANY // 128, False),  # two threads' each
+        ((1, MANY), 0, 2, MANY // 256, False),
+        ((4, MANY), 0, 8, MANY // 256, False),
+        ((8, 2, MANY // 4), 1, 2, MANY // 1024, True),
+    ],
+)
+def test_many_columns_of_few_small_elements_are_taken_together(shape, axis, itemsize, blocks, together):
+    chosen = elements.choose_elements(Task(problem_of(shape, axis, itemsize), HOPPER, itemsize, 8))
+    assert (chosen.blocks, chosen.together) == (blocks, together)
+    assert chosen.count >> 48 == 2 * together
+
+
+def test_columns_in_another_order_than_their_results_are_taken_one_by_one():
+    size = MANY // 4
+    in_order = problem_of((8, 2, size), 1, 2)
+    turned = problem_of((size, 2, 8), 1, 2, (1, size, 2 * size))
+    assert elements.choose_elements(Task(in_order, HOPPER, 2, 4)).together
+    assert not elements.choose_elements(Task(turned, HOPPER, 2, 4)).together
 
 
 @pytest.mark.parametrize("told", [{"heavy": True}, {"two_arrays": True}, {"accumulator_bytes": 8}])

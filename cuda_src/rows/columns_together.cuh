@@ -7,6 +7,10 @@
 template <class Op> constexpr bool takes_columns_together = sizeof(typename Op::Input) <= 4 && sizeof(typename Op::Accumulator) <= 8 &&
                                                             !has_second<Op> && is_same<typename Op::Pivot, Unused>;
 
+// Which rows are taken together, as the host tells in `Problem::count`: those that lie one after the other, or columns of which eight
+// bytes lie side by side at multiples of eight, or sixteen at those of sixteen. Then results follow each other like columns.
+enum class Together : uint32 { none, rows, words, vectors };
+
 // Columns of up to E elements, W words of them to a thread: those of a word are folded in a step, and words change places after
 // it, because steps side by side would be W times the code.
 template <class Op, uint32 E, uint32 W>
@@ -63,26 +67,24 @@ __device__ __forceinline__ void reduce_words(const ShapedProblem& problem, const
     }
 }
 
-// All rows of a problem that RowStrategy calls `together`. Returns false if they are columns whose words are not aligned, or whose
-// results do not follow each other as they do.
-template <class Op> __device__ __forceinline__ bool reduce_together(const ShapedProblem& problem, bool are_columns)
+// All rows of a problem that RowStrategy calls `together`, as it says how. Returns false if they are columns at addresses, or with
+// results at such, that are no multiples of eight bytes.
+template <class Op> __device__ __forceinline__ bool reduce_together(const ShapedProblem& problem, Together how)
 {
     if constexpr (takes_rows_together<Op>) {
-        if (!are_columns) {
+        if (how == Together::rows) {
             reduce_rows_together<Op>(problem);
             return true;
         }
     }
     if constexpr (takes_columns_together<Op>) {
-        const uint64 addresses = reinterpret_cast<uint64>(problem.elements) | reinterpret_cast<uint64>(problem.result);
-        const uint32 ends = uint32(problem.kept.size[0]) * uint32(sizeof(typename Op::Input));
-        const uint32 bits = uint32(addresses) | uint32(problem.apart) | uint32(problem.step) | ends;
-        if ((bits % 8 | uint32(problem.permuted)) != 0) return false;
+        const uint32 bits = uint32(reinterpret_cast<uint64>(problem.elements) | reinterpret_cast<uint64>(problem.result));
+        if (bits % 8 != 0) return false;
         const GridThread thread;
         wait_for_prerequisites();
         RowOf<Op> row;
         row.length = uint32(problem.actual_length()), row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
-        if (row.length <= 4 && bits % 16 == 0) reduce_words<Op, 4, 4>(problem, row, thread);
+        if (how == Together::vectors && bits % 16 == 0) reduce_words<Op, 4, 4>(problem, row, thread);
         else reduce_words<Op, 8, 2>(problem, row, thread);
     }
     return true;

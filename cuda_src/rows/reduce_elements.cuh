@@ -9,16 +9,15 @@ constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf 
 // `Problem::count`, which RowStrategy.count makes: logarithms. The lanes of a warp have 2^beside rows, and 2^lane_bits of them
 // share a row, as do 2^warp_bits warps of the block. The bits of a lane's number that tell its row among those of the warp, and
 // which of the row's lanes it is, begin at bits own_shift and part_shift: lanes that follow each other have neighbouring rows, or
-// neighbouring elements. Rows that are `together` are a thread's each and have two to eight elements; they lie one after the other, or
-// side by side if they `are_columns`.
+// neighbouring elements. Rows that are `together` are a thread's each and have two to eight elements.
 struct ElementCut {
     uint32 step_bits, lane_bits, warp_bits, warps, own_shift, part_shift;
-    bool together, are_columns;
+    Together together;
 
     __device__ __forceinline__ explicit ElementCut(uint64 word)
         : step_bits(uint32(word) & 255), lane_bits(uint32(word >> 8) & 255), warp_bits(uint32(word >> 16) & 255),
           warps(uint32(word >> 24) & 255), own_shift(uint32(word >> 32) & 255), part_shift(uint32(word >> 40) & 255),
-          together(uint32(word >> 32) >= 1u << 16), are_columns(uint32(word >> 32) >= 2u << 16)
+          together(Together(uint32(word >> 32) >> 16))
     {}
     __device__ __forceinline__ uint32 beside() const { return log2_of(lanes) - lane_bits; }
 };
@@ -35,8 +34,8 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     if constexpr (takes_rows_together<Op> || takes_columns_together<Op>) {
         // Asked of one line of the argument; and two things are asked so that the code stands behind the rest, for which others
         // would wait if they jumped over it.
-        if (__builtin_expect(cut.together && problem.rows != 0, false))
-            if (reduce_together<Op>(problem, cut.are_columns)) return;
+        if (__builtin_expect(cut.together != Together::none && problem.rows != 0, false))
+            if (reduce_together<Op>(problem, cut.together)) return;
     }
     const uint32 lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, beside = cut.beside();
     const uint32 own = lane >> cut.own_shift & (1u << beside) - 1, part = lane >> cut.part_shift & (1u << cut.lane_bits) - 1;

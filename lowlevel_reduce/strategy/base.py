@@ -166,8 +166,9 @@ class RowStrategy(NamedTuple):
     folded_by : {"nobody", "cluster", "warps", "blocks"}
         Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
         of some, or a block those of a column.
-    together : bool
-        Of "elements", whether a thread takes several rows at once: contiguous ones, or columns side by side.
+    together : int
+        Of "elements", whether a thread takes several rows at once, and which: `Together` in
+        cuda_src/rows/columns_together.cuh.
     joined, run : int
         Columns, one after the other, that are parts of a row; 1 if each is a row. Their partials are folded in runs of
         so many first, if that is more than 1: `JoinedFolders` in cuda_src/columns/reduce_columns.cuh.
@@ -194,7 +195,7 @@ class RowStrategy(NamedTuple):
     straight: bool = True
     tile: Tile = _NO_TILE
     folded_by: FoldedBy = "nobody"
-    together: bool = False
+    together: int = 0
     joined: int = 1
     run: int = 1
 
@@ -238,8 +239,7 @@ class RowStrategy(NamedTuple):
             lane_bits = LANE_BITS - self.tile.columns.bit_length() + 1
             warp_bits, warps = self.warps_of_a_row.bit_length() - 1, self.warps.bit_length() - 1
             own_shift, part_shift = (lane_bits, 0) if self.contiguous else (0, LANE_BITS - lane_bits)
-            together = self.together * (2 - self.contiguous)
-            shifts = own_shift << 32 | part_shift << 40 | together << 48
+            shifts = own_shift << 32 | part_shift << 40 | self.together << 48
             return self.levels | lane_bits << 8 | warp_bits << 16 | warps << 24 | shifts
         if self.name != "columns":
             several = self.warps > self.warps_of_a_row or not self.in_one_turn

@@ -51,6 +51,9 @@ _PAIR_BYTES = 8
 _WHOLE_VECTORS = 4
 """Columns of no more elements are taken in vectors where those are aligned: more would not fit into registers."""
 
+_ROWS, _WORDS, _VECTORS = 1, 2, 3
+"""Which rows are taken several at once: `Together` in cuda_src/rows/columns_together.cuh."""
+
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
 
@@ -100,7 +103,7 @@ def faster_elements(of: Task) -> RowStrategy | None:
     bits = _bits(of)
     if problem.kind == "rows" and not problem.aligned and _are_few(of, *bits):
         return _cut(of, *bits)
-    if problem.kind == "columns" and bits[0] == 0 and _rows_at_once(of) > 1:
+    if problem.kind == "columns" and bits[0] == 0 and _at_once(of)[0] > 1:
         return _cut(of, *bits)
     others = time_otherwise(of)
     if others > _SMALL:
@@ -117,48 +120,49 @@ def _margin(of: Task, others: float) -> float:
     return _ROWS_MARGIN if of.problem.kind == "rows" else _LIGHT_MARGIN if others > 2 * _SMALL else _MARGIN
 
 
-def _rows_at_once(of: Task) -> int:
-    """Return how many rows a thread takes at once that has whole ones: several if they are many, small, contiguous.
+def _at_once(of: Task) -> tuple[int, int]:
+    """Return how many rows a thread takes at once that has whole ones, and the value of `RowStrategy.together`.
 
-    `reduce_together` in cuda_src/rows/rows_together.cuh takes those, which have two to eight elements.
+    They are several if rows are many, of two to eight small elements, and contiguous or side by side: `reduce_together`
+    in cuda_src/rows/columns_together.cuh takes those.
     """
     problem = of.problem
     if of.heavy or of.two_arrays or problem.length < 2 or len(problem.reduced) != 1:
-        return 1
+        return 1, 0
     if problem.reduced[0].stride != of.itemsize:
         return _columns_at_once(of)
     if of.itemsize * of.accumulator_bytes > _TOGETHER_BYTES or len(problem.kept) != 1:
-        return 1
+        return 1, 0
     at_once = 4 if problem.length <= 4 else 2
     few = problem.rows < at_once * _TOGETHER_THREADS * of.facts.multiprocessors
     stride = problem.kept[0].stride
-    return at_once if not few and 0 < stride < _NEAR_BYTES and stride % of.itemsize == 0 else 1
+    are_near = not few and 0 < stride < _NEAR_BYTES and stride % of.itemsize == 0
+    return (at_once, _ROWS) if are_near else (1, 0)
 
 
-def _columns_at_once(of: Task) -> int:
-    """Return how many columns a thread takes at once that has whole ones: as many as lie in eight or sixteen bytes.
-
-    `reduce_columns_together` in cuda_src/rows/columns_together.cuh takes those.
-    """
+def _columns_at_once(of: Task) -> tuple[int, int]:
+    """Return the same of columns: as many as lie in eight or sixteen bytes."""
     problem, itemsize = of.problem, of.itemsize
     if itemsize > _WORD_BYTES or of.accumulator_bytes > _PAIR_BYTES or problem.length > elements_of_a_thread(itemsize):
-        return 1
+        return 1, 0
     kept = problem.kept
     results = [axis.result_stride for axis in kept]
     if not kept or kept[0].stride != itemsize or results != sorted(results):
-        return 1
+        return 1, 0
     bits = kept[0].size * itemsize
     for axis in (*problem.reduced, *kept[1:]):
         bits |= axis.stride
     whole = problem.length <= _WHOLE_VECTORS and bits % VECTOR_BYTES == 0
     at_once = (VECTOR_BYTES if whole else _PAIR_BYTES) // itemsize
     least = at_once * _TOGETHER_THREADS * of.facts.multiprocessors
-    return 1 if problem.rows < least or bits % _PAIR_BYTES else at_once
+    if problem.rows < least or bits % _PAIR_BYTES:
+        return 1, 0
+    return at_once, _VECTORS if whole else _WORDS
 
 
 def _are_few(of: Task, thread_bits: int, *_: int) -> bool:
     """Return whether rows are less than a thread's, and taken several at once: 0.2 to 0.8 of others' time was seen."""
-    return thread_bits == 0 and of.problem.length < elements_of_a_thread(of.itemsize) and _rows_at_once(of) > 1
+    return thread_bits == 0 and of.problem.length < elements_of_a_thread(of.itemsize) and _at_once(of)[0] > 1
 
 
 def choose_elements(of: Task) -> RowStrategy:
@@ -172,7 +176,7 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
     groups = -(-problem.rows // (1 << beside_bits))
     wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
-    at_once = 1 if thread_bits else _rows_at_once(of)
+    at_once, together = (1, 0) if thread_bits else _at_once(of)
     step_bits = min(STEP_BITS, max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length())
     needed = -(-groups // (warps // warps_of_a_row * at_once))
     turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows
@@ -185,6 +189,6 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
         warps=warps,
         programmatic=facts.programmatic,
         tile=Tile(1 << beside_bits, 1, 1),
-        together=at_once > 1,
+        together=together,
         **KERNEL_BOUNDS,
     )

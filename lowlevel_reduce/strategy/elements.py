@@ -98,7 +98,7 @@ def elements_of_a_thread(itemsize: int) -> int:
 def faster_elements(of: Task) -> RowStrategy | None:
     """Return how rows of few elements are cut if that takes less time than others, by the model or as seen, or None."""
     problem, itemsize = of.problem, of.itemsize
-    if not takes_elements(problem, itemsize) or problem.length * itemsize > LEAF_BYTES:
+    if not takes_elements(problem, itemsize) or (problem.length * itemsize > LEAF_BYTES and not _are_cut_small(of)):
         return None
     bits = _bits(of)
     if problem.kind == "rows" and not problem.aligned and _are_few(of, *bits):
@@ -110,6 +110,15 @@ def faster_elements(of: Task) -> RowStrategy | None:
         others /= _margin(of, others)
     faster = time_by_elements(of, *bits, elements_of_a_thread(itemsize)) < others
     return _cut(of, *bits) if faster else None
+
+
+def _are_cut_small(of: Task) -> bool:
+    """Return whether rows of several leaves are few, and come in no vectors: lanes of their own wait for many loads."""
+    problem = of.problem
+    if problem.kind != "strided" or problem.rows > of.facts.multiprocessors or of.heavy or of.accumulator_bytes > 8:
+        return False
+    run = problem.reduced[0]
+    return run.stride != of.itemsize or run.size * of.itemsize % VECTOR_BYTES != 0
 
 
 def _margin(of: Task, others: float) -> float:

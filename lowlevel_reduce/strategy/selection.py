@@ -244,7 +244,8 @@ def unasked(task: Task) -> RowStrategy:
         If the grid would be too large.
     """
     problem, _, itemsize, *_ = task
-    found = elements.faster_elements(task) if problem.length * itemsize <= LEAF_BYTES else None
+    short = problem.length * itemsize <= LEAF_BYTES or problem.kind == "strided"
+    found = elements.faster_elements(task) if short else None
     if found is not None:
         return found
     if are_columns(problem, itemsize):  # `columns` and `joined_columns` remember the choices

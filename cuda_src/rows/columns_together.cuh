@@ -4,8 +4,9 @@
 #include "rows/rows_together.cuh"
 
 // Which operators have this, at least those that RowStrategy says it of.
-template <class Op> constexpr bool takes_columns_together = sizeof(typename Op::Input) <= 4 && sizeof(typename Op::Accumulator) <= 8 &&
-                                                            !has_second<Op> && is_same<typename Op::Pivot, Unused>;
+template <class Op> constexpr bool takes_columns_together = sizeof(typename Op::Input) <= 4 &&
+                                                            sizeof(typename Op::Accumulator) <= 8 && !has_second<Op> &&
+                                                            is_same<typename Op::Pivot, Unused>;
 
 // Which rows are taken together, as the host tells in `Problem::count`: those that lie one after the other, or columns of which eight
 // bytes lie side by side at multiples of eight, or sixteen at those of sixteen. Then results follow each other like columns.

@@ -65,9 +65,9 @@ def takes_elements(problem: Problem, itemsize: int) -> bool:
     """
     if problem.rows >= _MOST_ROWS or problem.kind == "whole":
         return False
-    if problem.length * itemsize > LEAF_BYTES:
-        if problem.kind == "rows" or problem.length > ELEMENT_WARPS * LANES * elements_of_a_thread(itemsize):
-            return False
+    room = ELEMENT_WARPS * LANES * elements_of_a_thread(itemsize)
+    if problem.length * itemsize > LEAF_BYTES and (problem.kind == "rows" or problem.length > room):
+        return False
     reach = second_reach = 0
     for size, stride, second_stride, _ in problem.reduced:
         reach += (size - 1) * abs(stride)

@@ -68,7 +68,7 @@ def test_axes(stream, cut):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8"])
 def test_several_leaves(stream, cut, dtype):
-    """Of columns and of strided rows: as many as a block has room for, the last one whole, of one element, or of some."""
+    """Of columns and strided rows, as many as a block has room for; the last one is whole, or has one element or some."""
     leaf = element_type(dtype).leaf
     for length in cut([leaf + 1, 2 * leaf, 2 * leaf + 900, 4096], [leaf + 1, 4096]):
         if length <= 4096:
@@ -156,7 +156,7 @@ def test_rows_together_at_any_address(stream, cut):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
 @pytest.mark.usefixtures("together")
 def test_columns_together(stream, cut, dtype):
-    """Columns of few small elements, eight bytes of them to a thread: in one turn and in more, of one run and of several."""
+    """Columns of few small elements, words of them to a thread: in one turn and in more, of one run and of several."""
     turn = stream.context.multiprocessor_count * MOST_THREADS
     for length in cut(range(2, 9), [2, 3, 8]):
         for columns in cut([8, 1000, 4 * turn, 9 * turn + 1232], [1000, 9 * turn + 1232]):

@@ -69,7 +69,7 @@ __device__ __forceinline__ void reduce_words(const ShapedProblem& problem, const
 }
 
 // All rows of a problem that RowStrategy calls `together`, as it says how. Returns false if they are columns at addresses, or with
-// results at such, that are no multiples of eight bytes.
+// results at such, that are no multiples of eight bytes, or turn out to have no elements.
 template <class Op> __device__ __forceinline__ bool reduce_together(const ShapedProblem& problem, Together how)
 {
     if constexpr (takes_rows_together<Op>) {
@@ -85,6 +85,7 @@ template <class Op> __device__ __forceinline__ bool reduce_together(const Shaped
         wait_for_prerequisites();
         RowOf<Op> row;
         row.length = uint32(problem.actual_length()), row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
+        if (row.length == 0) return false;
         if (how == Together::vectors && bits % 16 == 0) reduce_words<Op, 4, 4>(problem, row, thread);
         else reduce_words<Op, 8, 2>(problem, row, thread);
     }

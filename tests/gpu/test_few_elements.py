@@ -68,7 +68,7 @@ def test_axes(stream, cut):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8"])
 def test_several_leaves(stream, cut, dtype):
-    """Of columns and strided rows, as many as a block has room for; the last one is whole, or has one element or some."""
+    """Of columns and strided rows, as many as a block has room for; the last is whole, has one element or some."""
     leaf = element_type(dtype).leaf
     for length in cut([leaf + 1, 2 * leaf, 2 * leaf + 900, 4096], [leaf + 1, 4096]):
         if length <= 4096:

@@ -31,11 +31,13 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     using Mine = FewElements<Op, elements_of_a_thread<T>>;
     __shared__ A slots[element_warps][lanes];
     const ElementCut cut(problem.count);
-    if constexpr (takes_rows_together<Op> || takes_columns_together<Op>) {
-        // Asked of one line of the argument; and two things are asked so that the code stands behind the rest, for which others
-        // would wait if they jumped over it.
-        if (__builtin_expect(cut.together != Together::none && problem.rows != 0, false))
-            if (reduce_together<Op>(problem, cut.together)) return;
+    // Asked of one line of the argument; and two things are asked so that the code stands behind the rest, for which others would
+    // wait if they jumped over it. Where a return is left to the code, it stands before the rest, which costs words nothing.
+    const bool is_together = __builtin_expect(cut.together != Together::none && problem.rows != 0, false);
+    if constexpr (takes_rows_together<Op>) {
+        if (is_together) return reduce_together<Op>(problem, cut.together);
+    } else if constexpr (takes_columns_together<Op>) {
+        if (is_together && reduce_columns_together<Op>(problem, cut.together)) return;
     }
     const uint32 lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, beside = cut.beside();
     const uint32 own = lane >> cut.own_shift & (1u << beside) - 1, part = lane >> cut.part_shift & (1u << cut.lane_bits) - 1;

@@ -20,9 +20,8 @@ from lowlevel_reduce.dtypes import LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.plans.array import Plan, fields_of
 from lowlevel_reduce.plans.mapping import extents, kernels_of, map_request, second_vector_bytes
-from lowlevel_reduce.strategy.base import Task
 from lowlevel_reduce.strategy.fields import matrix_words, put_matrix, put_whole, signature
-from lowlevel_reduce.strategy.selection import check_length, request_of, resolved, sharers, sources_of, unasked
+from lowlevel_reduce.strategy.selection import check_length, request_of, resolved, sharers, sources_of, task_of, unasked
 from lowlevel_reduce.strategy.whole import choose, workspace_bytes
 from lowlevel_reduce.strategy.whole import unasked as unasked_whole
 
@@ -332,10 +331,8 @@ class Form(Family):
 
     def _rows(self, problem: layout.Problem) -> Choice:
         """Return the choice for rows or columns."""
-        of, text = self._of, self._of.text
-        task = Task(problem, self.place.facts, of.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
-        chosen = unasked(task)
-        size = chosen.workspace_bytes(problem.rows, text.accumulator_bytes)
+        chosen = unasked(task_of(problem, self._of, self.place.facts))
+        size = chosen.workspace_bytes(problem.rows, self._of.text.accumulator_bytes)
         return Choice(chosen, self._kernel(chosen), chosen.blocks, chosen.count, size)
 
     def _kernel(self, chosen: Strategy | RowStrategy) -> PlacedKernel:

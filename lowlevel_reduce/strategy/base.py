@@ -83,6 +83,8 @@ class Task(NamedTuple):
         Whether the operator needs many registers.
     two_arrays : bool
         Whether the operator also reads a second array.
+    like_elements : bool
+        Whether a row has one result, of as many bytes as an element.
     """
 
     problem: Problem
@@ -91,6 +93,7 @@ class Task(NamedTuple):
     accumulator_bytes: int
     heavy: bool = False
     two_arrays: bool = False
+    like_elements: bool = True
 
     @property
     def vector(self) -> int:

@@ -131,7 +131,7 @@ def choose_columns(of: Task) -> RowStrategy:
 
     What was chosen is remembered by all that the choice depends on, which most lengths of long columns share.
     """
-    problem, _, itemsize, accumulator_bytes, _, two_arrays = of
+    problem, _, itemsize, accumulator_bytes, _, two_arrays, _ = of
     wide = loads_of(itemsize, accumulator_bytes, wide=True, two_arrays=two_arrays)
     by_ones = itemsize <= NARROW_BYTES or _are_aligned(problem, Loads(1, 1), itemsize)  # elements at least are aligned
     key = (
@@ -223,7 +223,7 @@ def _are_aligned(problem: Problem, loads: Loads, itemsize: int) -> bool:
 
 def _kernels(task: Task) -> list[Columns]:
     """Return what the ways by narrow loads have in common, and those by wide loads, if such are wider."""
-    problem, _, itemsize, accumulator_bytes, heavy, two_arrays = task
+    problem, _, itemsize, accumulator_bytes, heavy, two_arrays, _ = task
     vectors, resident = _vectors_of(task), resident_columns(accumulator_bytes, heavy=heavy)
     inner, stride = problem.kept[0].size, abs(problem.kept[0].stride)
     found = []
@@ -245,7 +245,7 @@ def _vectors_of(of: Task) -> int:
 
 
 def _kind_of(kernels: list[Columns]) -> Kind:
-    (problem, facts, itemsize, accumulator_bytes, _, _), vectors, _, _, resident, _ = kernels[0]
+    (problem, facts, itemsize, accumulator_bytes, *_), vectors, _, _, resident, _ = kernels[0]
     inner = problem.kept[0].size
     return Kind(
         tuple([(of.loads, of.slower) for of in kernels]),

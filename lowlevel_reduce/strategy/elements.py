@@ -152,7 +152,9 @@ def _at_once(of: Task) -> tuple[int, int]:
 def _columns_at_once(of: Task) -> tuple[int, int]:
     """Return the same of columns: as many as lie in eight or sixteen bytes."""
     problem, itemsize = of.problem, of.itemsize
-    if itemsize > _WORD_BYTES or of.accumulator_bytes > _PAIR_BYTES or problem.length > elements_of_a_thread(itemsize):
+    if not of.like_elements or of.accumulator_bytes > _PAIR_BYTES:
+        return 1, 0
+    if itemsize > _WORD_BYTES or problem.length > elements_of_a_thread(itemsize):
         return 1, 0
     kept = problem.kept
     results = [axis.result_stride for axis in kept]

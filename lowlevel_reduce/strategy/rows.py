@@ -133,7 +133,7 @@ def choose_rows(of: Task, *, strategy: str | None = None, cluster: int | None = 
             chosen = _batch(of, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(of, filled)
-        _, _, *sizes, heavy, two_arrays = of
+        _, _, *sizes, heavy, two_arrays, _ = of
         chosen = bounded(chosen, *sizes, heavy=heavy, two_arrays=two_arrays, newer=facts.more_registers)
         chosen = chosen._replace(programmatic=facts.programmatic, aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:

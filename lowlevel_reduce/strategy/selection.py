@@ -32,6 +32,7 @@ __all__ = [
     "select",
     "sharers",
     "sources_of",
+    "task_of",
     "unasked",
     "why",
     "workspace_bytes",
@@ -216,7 +217,7 @@ def chosen_for(
     block_threads: int | None = None,
 ) -> Strategy | RowStrategy:
     """Return how a problem of an operator and types runs on a device; the rest is as for `select`."""
-    element, text = of.types.element, of.text
+    element = of.types.element
     if problem.kind == "whole":
         return whole.choose(
             -(-problem.length // element.leaf),
@@ -229,10 +230,17 @@ def chosen_for(
         )
     if block_threads is not None:
         raise ValueError("block_threads goes with the reduction of a whole contiguous array")
-    task = Task(problem, facts, element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
+    task = task_of(problem, of, facts)
     if strategy is None and cluster is None:
         return unasked(task)
     return rows.choose_rows(task, strategy=strategy, cluster=cluster)
+
+
+def task_of(problem: layout.Problem, of: Resolved | Request, facts: DeviceFacts) -> Task:
+    """Return what the choice for rows and columns depends on."""
+    text, itemsize = of.text, of.types.element.itemsize
+    like_elements = of.reduction.results == 1 and of.types.result_dtype.itemsize == itemsize
+    return Task(problem, facts, itemsize, text.accumulator_bytes, text.heavy, text.two_arrays, like_elements)
 
 
 def unasked(task: Task) -> RowStrategy:
@@ -310,11 +318,10 @@ def workspace_bytes(problem: layout.Problem, of: Resolved | Request, chosen: Str
 
 def why(request: Request, facts: DeviceFacts) -> str:
     """Return in words why `select` takes the strategy that it takes unasked for a request on a device."""
-    problem, text = request.problem, request.text
+    problem = request.problem
     if problem.kind == "whole":
         return whole.why(-(-problem.length // request.types.element.leaf), facts)
-    itemsize = request.types.element.itemsize
-    return rows.why_rows(Task(problem, facts, itemsize, text.accumulator_bytes, text.heavy, text.two_arrays))
+    return rows.why_rows(task_of(problem, request, facts))
 
 
 def needs_many_registers(reduction: Reduction, types: Types) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from lowlevel_reduce.strategy.base import SMALL_BYTES, WARPS, Task
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
-__all__ = ["row_time"]
+__all__ = ["have_warps_anywhere", "row_time"]
 
 # A model of the time that rows take, fitted to the times of 60 shapes (benchmarks/NOTES.md, "Warps of a row").
 _BUSY, _IDLE = 0.94, 2.2
@@ -13,6 +14,19 @@ what a smaller fraction costs: the square of what is missing, times this."""
 
 _SECOND_TURN, _LATER_TURN = 30.0, 4.0
 """The cost of a second turn of a row's warps, and of each further one."""
+
+_WARPS_BY_ROWS = 96
+"""From so many rows per multiprocessor on, three for each warp that it runs at once, rows of two-byte elements at any
+address have a warp each, of up to sixteen leaves: each shifts what it loaded while others load, and none waits at a
+barrier (benchmarks/NOTES.md, "Rows at any address")."""
+
+
+def have_warps_anywhere(of: Task, leaves: float) -> bool:
+    """Return whether rows of two-byte elements begin at any address, and are enough for a warp each."""
+    problem = of.problem
+    if problem.kind != "rows" or problem.aligned or of.itemsize != SMALL_BYTES or of.two_arrays or not of.narrow:
+        return False
+    return leaves <= 2 * WARPS and problem.rows >= _WARPS_BY_ROWS * of.facts.multiprocessors
 
 
 def row_time(rows: int, leaves: float, warps: int, facts: DeviceFacts) -> float:

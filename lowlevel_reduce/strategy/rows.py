@@ -20,7 +20,7 @@ from lowlevel_reduce.strategy.element_costs import pairs_anywhere
 from lowlevel_reduce.strategy.elements import choose_elements, faster_elements, takes_elements
 from lowlevel_reduce.strategy.joined_columns import are_columns, choose_columns, suits, why_columns
 from lowlevel_reduce.strategy.row_bounds import RESIDENT_LIGHTEST, bounded
-from lowlevel_reduce.strategy.row_times import row_time
+from lowlevel_reduce.strategy.row_times import have_warps_anywhere, row_time
 from lowlevel_reduce.strategy.whole import (
     MAX_GRID,
     DeviceFacts,
@@ -245,8 +245,9 @@ def _fastest_uncut(of: Task, leaves: float) -> tuple[str, str]:
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
         together = whole == 2 and not of.two_arrays and problem.kind != "strided"
         return "rows" if together else "batch", "short aligned rows take a warp for each leaf"
-    if leaves <= _MOST_UNALIGNED_LEAVES and _are_many_at_any_address(of):
-        return "rows", "there are enough rows at any address for a warp to a leaf"
+    alone = have_warps_anywhere(of, leaves)
+    if alone or (leaves <= _MOST_UNALIGNED_LEAVES and _are_many_at_any_address(of)):
+        return "rows", f"there are enough rows at any address for a warp {'each' if alone else 'to a leaf'}"
     if not narrow or whole > 2 * WARPS:
         long = "rows are longer than a tile, and enough to fill the device"
         because = long if narrow else "the accumulator is wide"
@@ -298,7 +299,8 @@ def _rows(of: Task, leaves: float) -> RowStrategy:
     elif by_leaves:
         warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, True
     else:
-        warps_of_a_row = 1 if many and leaves <= WARPS else _warps_of_a_row(problem.rows, leaves, facts)
+        alone = (many and leaves <= WARPS) or have_warps_anywhere(of, leaves)
+        warps_of_a_row = 1 if alone else _warps_of_a_row(problem.rows, leaves, facts)
         warps = _warps_of_a_block(problem.rows * warps_of_a_row, warps_of_a_row, facts)
         rows_of_a_block, in_one_turn = warps // warps_of_a_row, False
     return RowStrategy(

@@ -257,6 +257,23 @@ def test_rows_of_words(vector, words):
     assert not are_many(5001, 5003, two_arrays=True)
 
 
+@pytest.mark.parametrize(
+    ("rows", "length", "itemsize", "warps"),
+    [
+        (96 * 132, 31_140, 2, 1),
+        (96 * 132, 9001, 2, 1),
+        (96 * 132 - 1, 31_140, 2, 16),
+        (96 * 132, 16 * 2048 + 3, 2, 8),  # of more leaves than sixteen, each warp of a block takes some
+        (96 * 132, 31_144, 2, 16),  # whole vectors
+        (96 * 132, 62_281, 1, 16),
+    ],
+)
+def test_many_rows_of_two_byte_elements_at_any_address_have_a_warp_each(rows, length, itemsize, warps):
+    problem = rows_of(rows, length, itemsize=itemsize)
+    assert choose(problem, itemsize=itemsize, accumulator=4).warps_of_a_row == warps
+    assert ("for a warp each" in row_policy.why_rows(Task(problem, HOPPER, itemsize, 4))) == (warps == 1)
+
+
 def test_little_of_a_second_leaf_gets_a_warp_in_rows_at_any_address():
     """Fewer of them than fill the device."""
     assert not choose(rows_of(900, 1024 + 513, stride=4 * 1541)).in_one_turn

@@ -14,15 +14,16 @@ template <class R> struct RowMeeting {
 };
 
 // Whether each block of a cluster finds out by itself what the row comes to: one way between blocks instead of there and back.
-// Not where that reads elements, which another block may have written by then, if the operation works in place.
-template <class R> constexpr bool finds_in_all = R::outputs > 0 && !R::needs_first && !R::looks;
+// Not where that reads elements, which another block may have written by then, if the operation works in place: one's own, or the
+// row's first one unless threads have it since the loads (`HaveFirst`).
+template <class R, bool HaveFirst> constexpr bool finds_in_all = R::outputs > 0 && (HaveFirst || !R::needs_first) && !R::looks;
 
 // Every thread calls it once, at entry.
-template <class R> __device__ __forceinline__ void enter(RowMeeting<R>& shared, uint32 blocks)
+template <class R, bool HaveFirst = false> __device__ __forceinline__ void enter(RowMeeting<R>& shared, uint32 blocks)
 {
 #if __CUDA_ARCH__ >= 900
     if (blocks > 1 && threadIdx.x == 0) {
-        if constexpr (!finds_in_all<R>) expect_bytes(&shared.values_barrier, sizeof(typename R::Values));
+        if constexpr (!finds_in_all<R, HaveFirst>) expect_bytes(&shared.values_barrier, sizeof(typename R::Values));
         expect_bytes(&shared.others.barrier, (blocks - 1) * sizeof(typename R::Op::Accumulator));
     }
     __syncwarp();
@@ -58,14 +59,44 @@ meet(typename R::Op::Accumulator value, const RowProblem<R>& problem, const RowP
      uint64 row, uint32 length, RowMeeting<R>& shared, uint32 rank, uint32 blocks, uint32 warps)
 {
     using Op = typename R::Op;
+    constexpr bool in_all = finds_in_all<R, false>;
     value = fold_of_warps<Op, warps_of_row_block>(value, shared.slots, warps);
-    if constexpr (finds_in_all<R>) value = cluster_fold_in_all<Op, most_in_cluster>(value, shared.others, blocks);
+    if constexpr (in_all) value = cluster_fold_in_all<Op, most_in_cluster>(value, shared.others, blocks);
     else value = cluster_fold<Op, most_in_cluster>(value, shared.others, blocks);
     typename R::Values values = {};
-    if (all_agree((finds_in_all<R> || rank == 0) && threadIdx.x < lanes)) {
+    if (all_agree((in_all || rank == 0) && threadIdx.x < lanes)) {
         const bool keeps = rank == 0 && threadIdx.x == 0;
         values = R::values(problem, given, row, place, held_row<R>(place, given, length).row, value, keeps);
     }
     if constexpr (R::outputs == 0) return values;
-    else return tell_all<R>(values, shared, rank, finds_in_all<R> ? 1 : blocks);
+    else return tell_all<R>(values, shared, rank, in_all ? 1 : blocks);
+}
+
+// The same for few rows, of whose `source` all threads have the first element: every warp of one block folds the warps' folds and
+// finds out what the row comes to, instead of waiting until it is told.
+template <class R>
+__device__ __forceinline__ typename R::Values
+meet_soon(typename R::Op::Accumulator value, const RowProblem<R>& problem, const RowPlace<R>& place, const typename R::Given& given,
+          uint64 row, const HeldRow<typename R::Op>& source, RowMeeting<R>& shared, uint32 rank, uint32 blocks, uint32 warps)
+{
+    using Op = typename R::Op;
+    constexpr bool in_all = finds_in_all<R, true>;
+    const bool alone = in_all && blocks == 1;
+    const uint32 lane = threadIdx.x % lanes;
+    if (alone) {
+        if (lane == 0 && threadIdx.x / lanes < warps) shared.slots[threadIdx.x / lanes] = value;
+        __syncthreads();
+        value = shared.slots[lane & warps - 1];
+#pragma unroll 1
+        for (uint32 level = 1; level < warps; level *= 2) value = Op::combine(value, shuffle_xor(value, level));
+    } else {
+        value = fold_of_warps<Op, warps_of_row_block>(value, shared.slots, warps);
+        if constexpr (in_all) value = cluster_fold_in_all<Op, most_in_cluster>(value, shared.others, blocks);
+        else value = cluster_fold<Op, most_in_cluster>(value, shared.others, blocks);
+    }
+    typename R::Values values = {};
+    if (all_agree(alone || (in_all || rank == 0) && threadIdx.x < lanes))
+        values = R::values(problem, given, row, place, source.row, value, rank == 0 && threadIdx.x == 0);
+    if constexpr (R::outputs == 0) return values;
+    else return alone ? values : tell_all<R>(values, shared, rank, in_all ? 1 : blocks);
 }

@@ -23,7 +23,7 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
     extern __shared__ uint4 memory[];
     __shared__ RowMeeting<R> shared;
     const SplitCut cut(problem.cut);
-    enter(shared, cut.blocks);
+    enter<R, true>(shared, cut.blocks);
     launch_dependents();
     const uint32 rank = rank_in_cluster(cut.blocks), lane = threadIdx.x % lanes, warp = warp_of_block();
     const uint32 leaf = warp & cut.leaves - 1, part = warp / cut.leaves, parts = steps / cut.each;
@@ -64,7 +64,7 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
             all[k] = k < parts ? of_lanes[(k * cut.leaves + leaf) * lanes + lane] : Op::identity();
         value = warp_fold<Op>(fold_array<Op, steps>(all));
     }
-    const auto values = meet<R>(value, problem, place, given, row, length, shared, rank, cut.blocks, cut.leaves);
+    const auto values = meet_soon<R>(value, problem, place, given, row, source, shared, rank, cut.blocks, cut.leaves);
     if constexpr (R::outputs > 0) {
         place.find_outputs(problem, row);
         Across<R::outputs> across;

@@ -14,6 +14,7 @@ struct ShortCut {
     __device__ __forceinline__ explicit ShortCut(uint64 cut)
         : lane_bits(uint32(cut) & 7), step_bits(uint32(cut) >> 8), fewer(uint32(cut) >> 4 & 15) {}
     __device__ __forceinline__ uint32 rows() const { return leaf_vectors >> lane_bits + step_bits + fewer; }
+    __device__ __forceinline__ bool is_one_step() const { return step_bits == 0 && 1u << fewer == steps; }
     // Which of the warp's rows a lane's step belongs to, and which of the row's vectors it is.
     __device__ __forceinline__ uint32 row(uint32 t, uint32 lane) const
     {
@@ -128,6 +129,51 @@ packed_rows(const RowProblem<R>& problem, const ShortCut& cut, typename R::Op::A
     rows.write(values);
 }
 
+// The fold of each group of 2^lane_bits lanes, 2 to 5; every lane has its group's. All 32 lanes call it.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator fold_group(typename Op::Accumulator value, uint32 lane_bits)
+{
+    value = warp_fold<Op, 4>(value);
+    if (lane_bits > 2) value = Op::combine(value, shuffle_xor(value, 4));
+    if (lane_bits > 3) value = Op::combine(value, shuffle_xor(value, 8));
+    if (lane_bits > 4) value = Op::combine(value, shuffle_xor(value, 16));
+    return value;
+}
+
+// Few rows: a warp has those of one step, side by side, and each lane one vector. What counts is how soon that is through: so all
+// lanes of a row find out what it comes to, and nothing goes through shared memory.
+template <class R, Begin Where> __device__ __forceinline__ void step_rows(const RowProblem<R>& problem, uint32 lane_bits)
+{
+    using Op = typename R::Op;
+    constexpr uint32 V = Held<R>::V;
+    const uint32 lane = threadIdx.x % lanes, member = lane & (1u << lane_bits) - 1;
+    const uint64 first = (uint64(blockIdx.x) * (blockDim.x / lanes) + threadIdx.x / lanes) << 5 - lane_bits;
+    wait_for_prerequisites();
+    launch_dependents();
+    if (first >= problem.rows) return;
+    const uint64 own = first + (lane >> lane_bits), row = min(own, problem.rows - 1);
+    const uint32 index = member * V, whole = uint32(problem.length);
+    RowPlace<R> place(problem, row);
+    const typename R::Given given = R::given(problem, row);
+    const uint32 length = R::length(problem, given, row);
+    const int32 present = own == row ? left_from(index, length) : 0, left = own == row ? left_from(index, whole) : 0;
+    Held<R> held;
+    held.template load<Where, 1>(!all_agree(!place.lies_inside(problem, 0, (whole + V - 1) / V * V)),
+                                 [&](uint32) { return VectorPlace<R>{place, index, present}; });
+    const auto columns = R::template columns<Where>(problem, index, left);
+    const auto source = held_row<R>(place, given, length);
+    const auto root = fold_group<Op>(fold_step<R, Where>(held, 0, problem, source, index, present), lane_bits);
+    const auto values = R::values(problem, given, row, place, source.row, root, own == row && member == 0);
+    if constexpr (R::outputs > 0) {
+        __syncwarp();  // in place, what a row comes to may be found out from its elements
+        place.find_outputs(problem, row);
+        Across<R::outputs> across;
+        across.run = 1u << lane_bits;
+        if (Where == Begin::anywhere || left > 0)  // anywhere, lanes write together
+            R::template write<Where>(problem, place, index, left, length, held.x[0], held.second(0), values, across, columns);
+    }
+}
+
 template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const RowProblem<R>& problem)
 {
     using Op = typename R::Op;
@@ -136,6 +182,7 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     __shared__ typename R::Values all_values[warps_of_short_rows][most_rows_of_a_warp];
     __shared__ ShortScratch<R, may_be_packed<R, Where>> all_scratch[warps_of_short_rows];
     const ShortCut cut(problem.cut);
+    if (cut.is_one_step()) return step_rows<R, Where>(problem, cut.lane_bits);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint64 first = (uint64(blockIdx.x) * (blockDim.x / lanes) + warp) * cut.rows();
     wait_for_prerequisites();

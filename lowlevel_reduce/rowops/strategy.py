@@ -37,6 +37,9 @@ _LEAST_LANE_BITS, _LANE_BITS, _VECTOR_BITS = 2, 5, 8
 _WARPS_TO_FILL = 16
 """Warps of a multiprocessor that have room with several short rows each: with fewer, each has fewer rows."""
 
+_WARPS_OF_A_STEP = 32
+"""Warps of a multiprocessor that may have rows of one step alone, a vector for each lane."""
+
 _STATIC_BYTES = 2048
 """Shared memory that a block of `turn_rows` uses besides what it keeps, at most."""
 
@@ -186,7 +189,9 @@ def _short(vectors: int, rows: int, multiprocessors: int) -> RowMapping:
     lane_bits, step_bits = min(bits, _LANE_BITS), max(bits - _LANE_BITS, 0)
     is_single = step_bits > 1  # of rows of more than two steps a warp has one
     of_warp, fewer = 1 if is_single else 1 << (_VECTOR_BITS - bits), 0
-    while of_warp > 1 and -(-rows // of_warp) * 2 <= _WARPS_TO_FILL * multiprocessors:
+    if step_bits == 0 and -(-rows // (LANES >> lane_bits)) <= _WARPS_OF_A_STEP * multiprocessors:
+        of_warp, fewer = LANES >> lane_bits, _STEPS.bit_length() - 1
+    while step_bits > 0 and of_warp > 1 and -(-rows // of_warp) * 2 <= _WARPS_TO_FILL * multiprocessors:
         of_warp, fewer = of_warp // 2, fewer + 1
     warps = -(-rows // of_warp)
     of_block = min(_WARPS, power_of_two(warps))

@@ -23,6 +23,7 @@ def _softmax(*, log: bool) -> Iterator[RowOperation]:
 
 def _group_norm_gradient() -> Iterator[RowOperation]:
     yield from (norms.group_norm_sums_of(), norms.group_norm_means_of(), norms.group_norm_gradient_of())
+    yield from (norms.group_norm_single_terms_of(), norms.group_norm_single_gradient_of())
 
 
 def _cross_entropy() -> Iterator[RowOperation]:
@@ -81,7 +82,7 @@ def row_family(op: str | RowOperation, *, dtype: Any) -> tuple[KernelSource, ...
             columns=dict.fromkeys(each.columns, own),
             rows={name: "int64" if name in each.whole_rows else number for name in each.rows},
             tables={name: dtype if name in ("weight", "bias") else number for name in each.tables},
-            outputs={"dweight": number} if "dweight" in each.write else {},
+            outputs={name: number for name in ("dbias", "dweight") if name in each.write},
         )
         found.update(dict.fromkeys(with_twins(row_kernels(each, types))))
     return tuple(found)

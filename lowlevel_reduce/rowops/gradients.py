@@ -7,7 +7,7 @@ respect to weights and biases, terms are written and summed along the columns in
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from lowlevel_reduce.rowops.exponentials import softmax_gradient_of
 from lowlevel_reduce.rowops.norms import (
     group_norm_gradient_of,
     group_norm_means_of,
+    group_norm_single_gradient_of,
+    group_norm_single_terms_of,
     group_norm_sums_of,
     layer_norm_gradient_of,
     rms_norm_gradient_of,
@@ -147,22 +149,45 @@ def group_norm_backward(
     groups, channels, inner = requests.channels_of(x, num_groups, weight)
     _check_stats(x, groups, mean=mean, rstd=rstd)
     own = {key: value for key, value in options.items() if key != "out"}
-    tables = {"means": _flat(mean), "rstds": _flat(rstd), "channels": channels // groups}
-    sums: Any = None
-    if weight is not None or bias:
-        sums = _in_groups(group_norm_sums_of(), x, dy, channels, host, dict(tables), own)
+    stats = {"means": _flat(mean), "rstds": _flat(rstd)}
+    # On the host there is nothing to gain by other rows, and it tells whether these have the same bits.
+    is_single = inner == 1 and not host
+    of_size = requests.channel_words(groups, channels, channels // groups)
+    of_element = {name: of_size[name] for name in ("groups", "word", "shift")}
+    call, sums = _Call(-1, host, own), None
+    if is_single and (weight is not None or bias):
+        sums = _single_sums(x, dy, {**stats, **of_element}, call.type_of(mean), own)
+    elif weight is not None or bias:
+        sums = _in_groups(group_norm_sums_of(), x, dy, channels, host, {**stats, "channels": channels // groups}, own)
     if weight is None:
         of_rows = {"mean": mean, "rstd": rstd}
         dx = _in_groups(layer_norm_gradient_of(weight=False, terms=False), x, dy, groups, host, of_rows, options)
     else:
         found = {"weight": weight, "groups": groups, "count": channels // groups * inner}
         means = _in_groups(group_norm_means_of(), sums.dbias, sums.dweight, groups, host, found, own)
-        tables |= {"gradients": _flat(means.gradient), "products": _flat(means.product)}
-        tables |= {"weight": weight, "every": channels}
-        dx = _in_groups(group_norm_gradient_of(), x, dy, channels, host, tables, options)
-    like, call = dy if weight is None else weight, _Call(-1, host, own)
+        given = {**stats, "gradients": _flat(means.gradient), "products": _flat(means.product), "weight": weight}
+        if is_single:
+            dx = _in_groups(group_norm_single_gradient_of(), x, dy, 1, host, given | of_element, options)
+        else:
+            given |= {"channels": channels // groups, "every": channels}
+            dx = _in_groups(group_norm_gradient_of(), x, dy, channels, host, given, options)
+    like = dy if weight is None else weight
     dweight = None if weight is None else call.summed(sums.dweight, like, sums.dweight)
     return dx, dweight, call.summed(sums.dbias, like, sums.dbias) if bias else None
+
+
+class _Sums(NamedTuple):
+    """The sums over each channel of each sample, of which the gradients of weights and biases are made."""
+
+    dbias: Any
+    dweight: Any
+
+
+def _single_sums(x: Any, dy: Any, given: dict[str, Any], number: str, options: dict[str, Any]) -> _Sums:
+    """Return the sums where each channel is one element."""
+    dtype = dict.fromkeys(_Sums._fields, number)
+    terms = _in_groups(group_norm_single_terms_of(), x, dy, 1, False, given, {**options, "dtype": dtype})
+    return _Sums(*(each.reshape(x.shape[:2]) for each in (terms.dbias, terms.dweight)))
 
 
 def _check_stats(x: Any, groups: int, **stats: Any) -> None:
@@ -258,19 +283,20 @@ class _Call:
     def run(self, operation: RowOperation, x: Any, weight: Any, *, rstd: Any, **given: Any) -> Any:
         """Return the gradient of the rows, and with a weight the terms of its own, as numbers: those of rstd's type."""
         if weight is not None:
-            given = {**given, "weight": weight, "dtype": {"dweight": self._type_of(rstd)}}
+            given = {**given, "weight": weight, "dtype": {"dweight": self.type_of(rstd)}}
         return _run(operation, x, self.host, axis=self.axis, rstd=rstd, **given, **self.options)
 
     def summed(self, terms: Any, like: Any, rows: Any) -> Any:
         """Return the sums along all axes but the one of the rows, of the type that an array has."""
         count = len(rows.shape)
         axes = tuple(k for k in range(count) if k != self.axis % count)
-        dtype = self._type_of(like)
+        dtype = self.type_of(like)
         if self.host:
             return tree.reduce(np.asarray(terms), "sum", axis=axes, dtype=dtype)
         own = {key: value for key, value in self.options.items() if key in ("stream", "allocator")}
         return reduce(terms, "sum", axis=axes, dtype=dtype, **own)
 
-    def _type_of(self, array: Any) -> str:
+    def type_of(self, array: Any) -> str:
+        """Return the name of an array's type."""
         array = np.asarray(array) if self.host else shaped(self.options.get("stream"), array)[1]
         return name_of(array.dtype)

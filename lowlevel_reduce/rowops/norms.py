@@ -15,6 +15,8 @@ __all__ = [
     "group_norm_gradient_of",
     "group_norm_means_of",
     "group_norm_of",
+    "group_norm_single_gradient_of",
+    "group_norm_single_terms_of",
     "group_norm_sums_of",
     "layer_norm_gradient_of",
     "layer_norm_of",
@@ -278,6 +280,40 @@ def group_norm_gradient_of() -> RowOperation:
             },
             write=write,
         ),
+    )
+
+
+# Where each channel is one element, rows are samples: of rows of one element a launch would have as many as there are
+# elements. Element i is of group i / size, a division by what `divisor_words` returns.
+_GROUP_OF_ELEMENT = "[row * groups + int64(uint64(i) * uint64(word) >> shift)]"
+_ELEMENTS = ("groups: int64", "word: int64", "shift: int64")
+
+
+@functools.cache
+def group_norm_single_terms_of() -> RowOperation:
+    """Return what `group_norm_sums_of` does where each channel is one element: the sums are their only terms."""
+    return RowOperation(
+        "group_norm_single_terms",
+        second=True,
+        write={"dbias": "y", "dweight": f"y * ((x - means{_GROUP_OF_ELEMENT}) * rstds{_GROUP_OF_ELEMENT})"},
+        tables=("means", "rstds"),
+        parameters=_ELEMENTS,
+    )
+
+
+@functools.cache
+def group_norm_single_gradient_of() -> RowOperation:
+    """Return what `group_norm_gradient_of` does where each channel is one element."""
+    mean, rstd, gradient, product = (
+        f"{table}{_GROUP_OF_ELEMENT}" for table in ("means", "rstds", "gradients", "products")
+    )
+    return RowOperation(
+        "group_norm_single_gradient",
+        second=True,
+        write={"dx": f"((y * weight - {gradient}) - (x - {mean}) * {rstd} * {product}) * {rstd}"},
+        columns=("weight",),
+        tables=("means", "rstds", "gradients", "products"),
+        parameters=_ELEMENTS,
     )
 
 

@@ -34,6 +34,8 @@ OPERATIONS = {
     "group_norm_gradient": norms.group_norm_gradient_of(),
     "group_norm_means": norms.group_norm_means_of(),
     "group_norm_sums": norms.group_norm_sums_of(),
+    "group_norm_single_gradient": norms.group_norm_single_gradient_of(),
+    "group_norm_single_terms": norms.group_norm_single_terms_of(),
     "group_norm": norms.group_norm_of(weight=True, bias=True),
     "softmax of vocabularies in parts": exponentials.softmax_with_stats_of(log=False),
     "normalize": norms.normalize_of("norm2"),

@@ -44,6 +44,17 @@ def test_the_trees_bits(stream, cut, dtype):
             assert [each is None for each in got] == [False, "weight" not in given, "bias" not in given]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_channels_of_one_element(stream, cut, dtype):
+    """Rows of samples have the bits of rows of channels, which NumPy's are, with numbers that are none, too."""
+    for shape, groups in cut([((5, 48), 3), ((4, 64, 1, 1), 4), ((2, 40), 40)], [((5, 48), 3)]):
+        x, dy, weight, _, mean, rstd = drawn(dtype, shape, groups)
+        dy[0, 0], dy[1, 1], dy[1, 30], x[1, 5] = -0.0, np.inf, np.nan, np.nan
+        for given in ({"weight": weight, "bias": True}, {"bias": True}, {"weight": weight}):
+            got = lr.group_norm_backward(dy, x, mean, rstd, groups, stream=stream, **given)
+            assert_bits(got, tree.group_norm_backward(dy, x, mean, rstd, groups, **given))
+
+
 @pytest.mark.parametrize("way", [{"strategy": f"{each}_rows"} for each in ("warp", "block", "turn")], ids=str)
 def test_every_strategy_and_in_place(stream, way):
     x, dy, weight, _, mean, rstd = drawn("float32", (2, 6, 5, 7), 3)

@@ -289,15 +289,27 @@ _GROUP_OF_ELEMENT = "[row * groups + int64(uint64(i) * uint64(word) >> shift)]"
 _ELEMENTS = ("groups: int64", "word: int64", "shift: int64")
 
 
+def _single_normal(v: SimpleNamespace) -> tuple[Any, Any, Any]:
+    """Return each element's group, its rstd, and the element less the mean."""
+    own = v.row * v.groups + (v.i * v.word >> v.shift)
+    return own, v.rstds[own], v.x - v.means[own]
+
+
 @functools.cache
 def group_norm_single_terms_of() -> RowOperation:
     """Return what `group_norm_sums_of` does where each channel is one element: the sums are their only terms."""
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        _, rstd, from_mean = _single_normal(v)
+        return {"dbias": v.y, "dweight": v.y * (from_mean * rstd)}
+
     return RowOperation(
         "group_norm_single_terms",
         second=True,
         write={"dbias": "y", "dweight": f"y * ((x - means{_GROUP_OF_ELEMENT}) * rstds{_GROUP_OF_ELEMENT})"},
         tables=("means", "rstds"),
         parameters=_ELEMENTS,
+        numpy=RowMeaning(write=write),
     )
 
 
@@ -307,6 +319,11 @@ def group_norm_single_gradient_of() -> RowOperation:
     mean, rstd, gradient, product = (
         f"{table}{_GROUP_OF_ELEMENT}" for table in ("means", "rstds", "gradients", "products")
     )
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        own, rstd, from_mean = _single_normal(v)
+        return {"dx": ((v.y * v.weight - v.gradients[own]) - from_mean * rstd * v.products[own]) * rstd}
+
     return RowOperation(
         "group_norm_single_gradient",
         second=True,
@@ -314,6 +331,7 @@ def group_norm_single_gradient_of() -> RowOperation:
         columns=("weight",),
         tables=("means", "rstds", "gradients", "products"),
         parameters=_ELEMENTS,
+        numpy=RowMeaning(write=write),
     )
 
 

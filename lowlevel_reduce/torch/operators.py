@@ -115,9 +115,18 @@ def _group_norm_backward(
     channels = words["channels"]
     of_channels = (*x.shape[:2], math.prod(x.shape[2:]))
     tables = {"means": mean.reshape(-1), "rstds": rstd.reshape(-1)}
+    # Where each channel is one element rows are samples.
+    is_single = of_channels[2] == 1
+    of_element = channel_words(groups, x.shape[1], channels)
+    del of_element["channels"]
+    own = tuple(each.reshape(x.shape[:2] if is_single else of_channels) for each in (x, dy))
     sums: tuple[Tensor, ...] = ()
-    if weight is not None or bias:
-        own = x.reshape(of_channels), dy.reshape(of_channels)
+    if is_single and (weight is not None or bias):
+        dtypes = {"dbias": mean.dtype, "dweight": mean.dtype}
+        sums = run(
+            norms.group_norm_single_terms_of(), own[0], second=own[1], beside=tables, dtypes=dtypes, **of_element
+        )
+    elif weight is not None or bias:
         sums = run(norms.group_norm_sums_of(), own[0], second=own[1], beside=tables, channels=channels)
     if weight is None:
         beside = {"mean": mean, "rstd": rstd}
@@ -129,10 +138,15 @@ def _group_norm_backward(
             norms.group_norm_means_of(), dbias, second=dweight, beside={"weight": weight}, groups=groups,
             count=channels * of_channels[2],
         )  # fmt: skip
-        tables |= {"gradients": found[0].reshape(-1), "products": found[1].reshape(-1), "weight": weight}
-        dx = run(
-            norms.group_norm_gradient_of(), own[0], second=own[1], beside=tables, channels=channels, every=x.shape[1]
-        )[0]
+        tables |= {"gradients": found[0].reshape(-1), "products": found[1].reshape(-1)}
+        if is_single:
+            beside = {"weight": weight, **tables}  # columns come before tables
+            operation = norms.group_norm_single_gradient_of()
+            dx = run(operation, own[0], second=own[1], beside=beside, **of_element)[0]
+        else:
+            tables["weight"] = weight
+            operation = norms.group_norm_gradient_of()
+            dx = run(operation, own[0], second=own[1], beside=tables, channels=channels, every=x.shape[1])[0]
     dtype = dy.dtype if weight is None else weight.dtype
     dweight = x.new_empty(0) if weight is None else _summed(sums[1], dtype)
     return dx.reshape(x.shape), dweight, _summed(sums[0], dtype) if bias else x.new_empty(0)

@@ -102,10 +102,11 @@ def test_gradients_of_group_norm(shape):
     torch.testing.assert_close(lt.group_norm(apart, 3, weight, bias), lt.group_norm(x, 3, weight, bias))
 
 
+@pytest.mark.parametrize("shape", [(4, 6, 5), (4, 6), (4, 6, 1, 1)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_group_norm_is_torchs(dtype):
-    x, weight, bias = tensors(dtype, (4, 6, 5))[0], *tensors(dtype, (1, 6))[1:]
-    dy, found = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(3)).to(dtype), []
+def test_group_norm_is_torchs(dtype, shape):
+    x, weight, bias = tensors(dtype, shape)[0], *tensors(dtype, (1, 6))[1:]
+    dy, found = torch.randn(*shape, generator=torch.Generator().manual_seed(3)).to(dtype), []
     for norm in (lt.group_norm, torch.nn.functional.group_norm):
         out = norm(x, 3, weight, bias)
         found.append((out.detach(), *torch.autograd.grad(out, (x, weight, bias), dy)))

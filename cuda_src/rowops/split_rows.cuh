@@ -24,12 +24,13 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
     __shared__ RowMeeting<R> shared;
     const SplitCut cut(problem.cut);
     enter<R, true>(shared, cut.blocks);
-    launch_dependents();
     const uint32 rank = rank_in_cluster(cut.blocks), lane = threadIdx.x % lanes, warp = warp_of_block();
     const uint32 leaf = warp & cut.leaves - 1, part = warp / cut.leaves, parts = steps / cut.each;
     const uint32 begin = (rank * cut.leaves + leaf) * leaf_elements<typename R::Input>;
     const uint64 row = blockIdx.x / cut.blocks;
     wait_for_prerequisites();
+    // Not before: the launches after the next one would come in, too, and share its blocks' multiprocessors.
+    launch_dependents();
     RowPlace<R> place(problem, row);
     const typename R::Given given = R::given(problem, row);
     const uint32 length = R::length(problem, given, row), whole = uint32(problem.length);

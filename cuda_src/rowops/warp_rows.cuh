@@ -14,7 +14,6 @@ struct ShortCut {
     __device__ __forceinline__ explicit ShortCut(uint64 cut)
         : lane_bits(uint32(cut) & 7), step_bits(uint32(cut) >> 8), fewer(uint32(cut) >> 4 & 15) {}
     __device__ __forceinline__ uint32 rows() const { return leaf_vectors >> lane_bits + step_bits + fewer; }
-    __device__ __forceinline__ bool is_one_step() const { return step_bits == 0 && 1u << fewer == steps; }
     // Which of the warp's rows a lane's step belongs to, and which of the row's vectors it is.
     __device__ __forceinline__ uint32 row(uint32 t, uint32 lane) const
     {
@@ -140,37 +139,63 @@ __device__ __forceinline__ typename Op::Accumulator fold_group(typename Op::Accu
     return value;
 }
 
-// Few rows: a warp has those of one step, side by side, and each lane one vector. What counts is how soon that is through: so all
-// lanes of a row find out what it comes to, and nothing goes through shared memory.
-template <class R, Begin Where> __device__ __forceinline__ void step_rows(const RowProblem<R>& problem, uint32 lane_bits)
+// Rows of N steps of a warp, side by side in each. What counts where rows are few is how soon that is through: so all lanes of a
+// row find out what it comes to, and nothing goes through shared memory.
+template <class R, Begin Where, uint32 N>
+__device__ __forceinline__ void rows_of_steps(const RowProblem<R>& problem, uint32 lane_bits)
 {
     using Op = typename R::Op;
     constexpr uint32 V = Held<R>::V;
-    const uint32 lane = threadIdx.x % lanes, member = lane & (1u << lane_bits) - 1;
-    const uint64 first = (uint64(blockIdx.x) * (blockDim.x / lanes) + threadIdx.x / lanes) << 5 - lane_bits;
+    const uint32 lane = threadIdx.x % lanes, index = (lane & (1u << lane_bits) - 1) * V, whole = uint32(problem.length);
+    const uint64 first = (uint64(blockIdx.x) * (blockDim.x / lanes) + threadIdx.x / lanes) * N << 5 - lane_bits;
     wait_for_prerequisites();
     launch_dependents();
     if (first >= problem.rows) return;
-    const uint64 own = first + (lane >> lane_bits), row = min(own, problem.rows - 1);
-    const uint32 index = member * V, whole = uint32(problem.length);
-    RowPlace<R> place(problem, row);
-    const typename R::Given given = R::given(problem, row);
-    const uint32 length = R::length(problem, given, row);
-    const int32 present = own == row ? left_from(index, length) : 0, left = own == row ? left_from(index, whole) : 0;
+    struct {
+        RowPlace<R> place;
+        typename R::Given given;
+        uint64 number;
+        uint32 length;
+        bool is_there;
+    } rows[N];
+    bool inside = true;
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t) {
+        const uint64 own = first + (t << 5 - lane_bits | lane >> lane_bits);
+        rows[t].is_there = own < problem.rows;
+        rows[t].number = min(own, problem.rows - 1);
+        rows[t].place = RowPlace<R>(problem, rows[t].number);
+        rows[t].given = R::given(problem, rows[t].number);
+        rows[t].length = R::length(problem, rows[t].given, rows[t].number);
+        inside = inside && rows[t].place.lies_inside(problem, 0, (whole + V - 1) / V * V);
+    }
+    const auto left = [&](uint32 t, uint32 length) { return rows[t].is_there ? left_from(index, length) : 0; };
     Held<R> held;
-    held.template load<Where, 1>(!all_agree(!place.lies_inside(problem, 0, (whole + V - 1) / V * V)),
-                                 [&](uint32) { return VectorPlace<R>{place, index, present}; });
-    const auto columns = R::template columns<Where>(problem, index, left);
-    const auto source = held_row<R>(place, given, length);
-    const auto root = fold_group<Op>(fold_step<R, Where>(held, 0, problem, source, index, present), lane_bits);
-    const auto values = R::values(problem, given, row, place, source.row, root, own == row && member == 0);
+    held.template load<Where, N>(!all_agree(!inside), [&](uint32 t) {
+        return VectorPlace<R>{rows[t].place, index, left(t, rows[t].length)};
+    });
+    typename R::Columns columns;
+    if (N == 1) columns = R::template columns<Where>(problem, index, left(0, whole));
+    typename R::Values values[N];
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t) {
+        const auto source = held_row<R>(rows[t].place, rows[t].given, rows[t].length);
+        const auto folded = fold_step<R, Where>(held, t, problem, source, index, left(t, rows[t].length));
+        values[t] = R::values(problem, rows[t].given, rows[t].number, rows[t].place, source.row,
+                              fold_group<Op>(folded, lane_bits), rows[t].is_there && index == 0);
+    }
     if constexpr (R::outputs > 0) {
         __syncwarp();  // in place, what a row comes to may be found out from its elements
-        place.find_outputs(problem, row);
         Across<R::outputs> across;
         across.run = 1u << lane_bits;
-        if (Where == Begin::anywhere || left > 0)  // anywhere, lanes write together
-            R::template write<Where>(problem, place, index, left, length, held.x[0], held.second(0), values, across, columns);
+        if (N > 1) columns = R::template columns<Where>(problem, index, left(0, whole));
+#pragma unroll
+        for (uint32 t = 0; t < N; ++t) {
+            if (Where != Begin::anywhere && left(t, whole) <= 0) continue;  // anywhere, lanes write together
+            rows[t].place.find_outputs(problem, rows[t].number);
+            R::template write<Where>(problem, rows[t].place, index, left(t, whole), rows[t].length, held.x[t], held.second(t),
+                                     values[t], across, columns);
+        }
     }
 }
 
@@ -182,7 +207,10 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     __shared__ typename R::Values all_values[warps_of_short_rows][most_rows_of_a_warp];
     __shared__ ShortScratch<R, may_be_packed<R, Where>> all_scratch[warps_of_short_rows];
     const ShortCut cut(problem.cut);
-    if (cut.is_one_step()) return step_rows<R, Where>(problem, cut.lane_bits);
+    if (cut.step_bits == 0 && cut.fewer == 3) return rows_of_steps<R, Where, 1>(problem, cut.lane_bits);
+    // Moments of two steps would take more registers.
+    if constexpr (Where == Begin::aligned && sizeof(typename Op::Accumulator) <= 8)
+        if (cut.step_bits == 0 && cut.fewer == 2) return rows_of_steps<R, Where, 2>(problem, cut.lane_bits);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint64 first = (uint64(blockIdx.x) * (blockDim.x / lanes) + warp) * cut.rows();
     wait_for_prerequisites();

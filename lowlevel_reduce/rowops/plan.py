@@ -108,6 +108,7 @@ class RowPlan(Closing):
             writes=bool(self.operation.write),
             shared_bytes=device.shared_memory_per_block_optin_bytes,
             accumulator_bytes=accumulator_bytes(self.operation, self.types),
+            aligned=self.layout.aligned,
             strided=self.layout.strided,
             beside=self.layout.beside(self.types.element.itemsize),
             strategy=strategy,

@@ -37,8 +37,9 @@ _LEAST_LANE_BITS, _LANE_BITS, _VECTOR_BITS = 2, 5, 8
 _WARPS_TO_FILL = 16
 """Warps of a multiprocessor that have room with several short rows each: with fewer, each has fewer rows."""
 
-_WARPS_OF_A_STEP = 32
-"""Warps of a multiprocessor that may have rows of one step alone, a vector for each lane."""
+_WARPS_OF_A_STEP, _WARPS_OF_TWO_STEPS = 64, 1000
+"""Warps of a multiprocessor that may have rows of one step alone, a vector for each lane; and of two where rows lie in
+whole vectors."""
 
 _STATIC_BYTES = 2048
 """Shared memory that a block of `turn_rows` uses besides what it keeps, at most."""
@@ -121,6 +122,7 @@ def choose_mapping(
     writes: bool,
     shared_bytes: int,
     accumulator_bytes: int = 8,
+    aligned: bool = False,
     strided: bool = False,
     beside: bool = False,
     strategy: str | None = None,
@@ -144,8 +146,9 @@ def choose_mapping(
         The most shared memory of a block.
     accumulator_bytes : int
         Bytes of what a row is folded in.
-    strided, beside : bool
-        Whether elements of a row lie apart, and whether elements of neighbouring rows lie side by side.
+    aligned, strided, beside : bool
+        Whether rows lie in whole vectors; whether elements of a row lie apart, and whether elements of neighbouring
+        rows lie side by side.
     strategy, cluster : optional
         Forced choices: the name, and the blocks that share a row (1, 2, 4, 8 or 16).
 
@@ -175,22 +178,28 @@ def choose_mapping(
     if name == "warp_rows":
         if leaves > 1 or (cluster or 1) > 1:
             raise ValueError("strategy 'warp_rows' is for rows of at most 4 KiB, without clusters")
-        return _short(vectors, rows, facts.multiprocessors)
+        return _short(vectors, rows, facts.multiprocessors, in_twos=aligned and accumulator_bytes <= 8)
     if name in ("block_rows", "split_rows"):
         blocks = _cluster_of(held, rows, facts, largest, cluster)
         if name == "block_rows":
             return _in_blocks(held, rows, blocks)
-        return _split(held, rows, blocks, accumulator_bytes)
+        # Two launches side by side, but no two blocks of them on a multiprocessor.
+        is_alone = rows * blocks * 2 <= facts.multiprocessors
+        return _split(held, rows, blocks, accumulator_bytes, shared_bytes * 9 // 16 if is_alone else 0)
     return _in_turns(held, rows, facts, largest, cluster, held_arrays if writes else 0, shared_bytes)
 
 
-def _short(vectors: int, rows: int, multiprocessors: int) -> RowMapping:
+def _short(vectors: int, rows: int, multiprocessors: int, *, in_twos: bool) -> RowMapping:
     bits = max((vectors - 1).bit_length(), _LEAST_LANE_BITS)
     lane_bits, step_bits = min(bits, _LANE_BITS), max(bits - _LANE_BITS, 0)
     is_single = step_bits > 1  # of rows of more than two steps a warp has one
     of_warp, fewer = 1 if is_single else 1 << (_VECTOR_BITS - bits), 0
-    if step_bits == 0 and -(-rows // (LANES >> lane_bits)) <= _WARPS_OF_A_STEP * multiprocessors:
-        of_warp, fewer = LANES >> lane_bits, _STEPS.bit_length() - 1
+    if step_bits == 0:
+        of_step = LANES >> lane_bits
+        if -(-rows // of_step) <= _WARPS_OF_A_STEP * multiprocessors:
+            of_warp, fewer = of_step, 3
+        elif in_twos and -(-rows // (2 * of_step)) <= _WARPS_OF_TWO_STEPS * multiprocessors:
+            of_warp, fewer = 2 * of_step, 2
     while step_bits > 0 and of_warp > 1 and -(-rows // of_warp) * 2 <= _WARPS_TO_FILL * multiprocessors:
         of_warp, fewer = of_warp // 2, fewer + 1
     warps = -(-rows // of_warp)
@@ -232,14 +241,15 @@ def _in_blocks(leaves: int, rows: int, cluster: int) -> RowMapping:
     return _checked(RowMapping("block_rows", warps, cluster, rows * cluster, cluster))
 
 
-def _split(leaves: int, rows: int, cluster: int, accumulator_bytes: int) -> RowMapping:
+def _split(leaves: int, rows: int, cluster: int, accumulator_bytes: int, least_shared: int) -> RowMapping:
     of_block = max(1, leaves // cluster)
     if of_block > _LEAVES_TO_SPLIT:
         held = _LEAVES_TO_SPLIT * cluster
         raise ValueError(f"strategy 'split_rows' holds {held} leaves of 4 KiB in {cluster} blocks")
     parts = min(_STEPS, _MOST_WARPS // of_block)  # warps that share a leaf
     cut, warps = cluster | _SPLIT_FLAG | of_block << 8 | _STEPS // parts << 16, of_block * parts
-    return _checked(RowMapping("split_rows", warps, cluster, rows * cluster, cut, warps * LANES * accumulator_bytes))
+    shared = max(least_shared, warps * LANES * accumulator_bytes)
+    return _checked(RowMapping("split_rows", warps, cluster, rows * cluster, cut, shared))
 
 
 def _in_turns(

@@ -17,6 +17,7 @@ WAYS = [
     {"strategy": "warp_rows"},
     {"strategy": "block_rows"},
     {"strategy": "block_rows", "cluster": 4},
+    {"strategy": "split_rows", "cluster": 1},
     {"strategy": "split_rows", "cluster": 2},
     {"strategy": "turn_rows"},
     {"strategy": "turn_rows", "cluster": 2},
@@ -318,6 +319,36 @@ def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
             assert_bits(out, there)
             if offset:
                 lr.softmax(read, out=read, stream=stream)
+                flat[offset : offset + x.size] = expected.ravel()
+                assert_bits(memory, flat)
+
+
+@pytest.mark.parametrize("steps", [(64, 0), (0, 1000), (0, 0)], ids=["one", "two", "all"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_short_rows_by_as_many_steps_of_a_warp(stream, cut, monkeypatch, dtype, steps):
+    """Rows of one step, of two, or of all eight have the bits of a row for each block; at odd addresses, in place."""
+    shapes = [(41, 61), (17, 149), (33, 8), (37, 64), (9, 128), (12, 33), (70, 7), (19, 200), (3, 1)]
+    for rows, length in cut(shapes, [(21, 64)]):
+        x, weight = values(dtype, (rows, length)), values(dtype, (length,))
+        x[0, 0], x[1], x[2] = np.nan, -np.inf, -0.0
+        lengths = np.arange(rows) % (length + 1)
+        calls = (
+            lambda a, **o: lr.softmax(a, stream=stream, **o),
+            lambda a, **o: lr.softmax(a, lengths=lengths, stream=stream, **o),  # noqa: B023 - called in this turn
+            lambda a, **o: lr.rms_norm(a, weight, stream=stream, **o),  # noqa: B023
+            lambda a, **o: lr.layer_norm(a, weight, weight, stream=stream, **o),  # noqa: B023
+        )
+        for call in cut(calls, calls[1:3]):
+            expected = call(x, strategy="turn_rows").numpy()
+            monkeypatch.setattr(strategy, "_WARPS_OF_A_STEP", steps[0])
+            monkeypatch.setattr(strategy, "_WARPS_OF_TWO_STEPS", steps[1])
+            for offset in (0, 1):
+                flat = np.zeros(x.size + 32, x.dtype)
+                flat[offset : offset + x.size] = x.ravel()
+                memory = lr.DeviceArray.from_numpy(flat, stream)
+                rows_there = memory[offset : offset + x.size].reshape(x.shape)
+                assert_bits(call(rows_there), expected)
+                call(rows_there, out=rows_there)
                 flat[offset : offset + x.size] = expected.ravel()
                 assert_bits(memory, flat)
 

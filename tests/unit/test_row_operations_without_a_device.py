@@ -128,7 +128,8 @@ class TestMapping:
             leaves, each = found.cut >> 8 & 31, found.cut >> 16
             assert leaves * cluster * 2048 >= length
             assert found.warps * each == 8 * leaves
-            assert found.dynamic_shared_bytes == found.block_threads * 8
+            least = 9 * (227 << 10) // 16 if rows * cluster <= 66 else 0  # no other block has room beside it
+            assert found.dynamic_shared_bytes == max(least, found.block_threads * 8)
 
     @pytest.mark.parametrize("facts", [H100, A100], ids=["H100", "A100"])
     @pytest.mark.parametrize("held", [1, 2])
@@ -158,11 +159,17 @@ class TestMapping:
                 assert (found.reads == 1) == (kept >= turns)
 
     def test_a_warp_has_fewer_short_rows_where_others_have_none(self):
-        """61 elements are eight vectors: a warp has 32 rows, unless multiprocessors then have fewer than 16 warps."""
-        full = 132 * 16
-        for rows, fewer in ((1, 5), (full, 5), (full + 2, 4), (30_000, 1), (full * 16 + 16, 0), (10_000_000, 0)):
+        """61 elements are eight vectors: a warp has four rows, or 32 where there are many warps anyway."""
+        most = 132 * 64 * 4  # of one step
+        for rows, fewer, in_twos in ((1, 3, 3), (most, 3, 3), (most + 1, 0, 2), (10_000_000, 0, 0)):
             found = mapping(61, rows)
             assert (found.name, found.cut >> 4 & 15) == ("warp_rows", fewer), rows
+            assert mapping(64, rows, aligned=True).cut >> 4 & 15 == in_twos
+            assert mapping(64, rows, aligned=True, accumulator_bytes=16).cut >> 4 & 15 == fewer
+        # Rows of two steps, of which a warp has four, or fewer down to one.
+        for rows, fewer in ((1, 2), (132 * 16, 2), (132 * 16 + 2, 1), (132 * 32 + 4, 0)):
+            found = mapping(300, rows, strategy="warp_rows")
+            assert (found.cut >> 8, found.cut >> 4 & 15) == (1, fewer), rows
 
     @pytest.mark.parametrize("beside", [False, True])
     @pytest.mark.parametrize("held", [1, 2])

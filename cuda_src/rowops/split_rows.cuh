@@ -9,11 +9,13 @@ constexpr uint64 of_split_rows = 64;  // in problem.cut
 
 struct SplitCut {
     uint32 blocks, leaves, each;  // blocks of a row; leaves of a block, a power of two; steps of a warp
+    bool late;  // whether the next launch is let in behind the wait
     __device__ __forceinline__ explicit SplitCut(uint64 cut)
-        : blocks(uint32(cut) & 31), leaves(uint32(cut) >> 8 & 31), each(uint32(cut) >> 16) {}
+        : blocks(uint32(cut) & 31), leaves(uint32(cut) >> 8 & 31), each(uint32(cut) >> 16), late(cut & 1u << 13) {}
 };
 
-// The first warps of a block, one for each of its leaves, have the leaves' first steps; as many others the next ones, and so on.
+// The first warps of a block, one for each of its leaves, have the leaves' first steps; as many others the next ones, and so on, as
+// many as rows have steps.
 // What a lane's steps come to, it puts into dynamic shared memory, where one of the first warps folds what its leaf's lanes have.
 template <class R, Begin Where> __device__ __forceinline__ void split_rows(const RowProblem<R>& problem)
 {
@@ -24,13 +26,15 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
     __shared__ RowMeeting<R> shared;
     const SplitCut cut(problem.cut);
     enter<R, true>(shared, cut.blocks);
+    // Where a multiprocessor has room for several blocks, launches after the next one would come in, too, and share those of
+    // its blocks.
+    if (!cut.late) launch_dependents();
     const uint32 rank = rank_in_cluster(cut.blocks), lane = threadIdx.x % lanes, warp = warp_of_block();
-    const uint32 leaf = warp & cut.leaves - 1, part = warp / cut.leaves, parts = steps / cut.each;
+    const uint32 leaf = warp & cut.leaves - 1, part = warp / cut.leaves, parts = blockDim.x / lanes / cut.leaves;
     const uint32 begin = (rank * cut.leaves + leaf) * leaf_elements<typename R::Input>;
     const uint64 row = blockIdx.x / cut.blocks;
     wait_for_prerequisites();
-    // Not before: the launches after the next one would come in, too, and share its blocks' multiprocessors.
-    launch_dependents();
+    if (cut.late) launch_dependents();
     RowPlace<R> place(problem, row);
     const typename R::Given given = R::given(problem, row);
     const uint32 length = R::length(problem, given, row), whole = uint32(problem.length);

@@ -37,9 +37,12 @@ _LEAST_LANE_BITS, _LANE_BITS, _VECTOR_BITS = 2, 5, 8
 _WARPS_TO_FILL = 16
 """Warps of a multiprocessor that have room with several short rows each: with fewer, each has fewer rows."""
 
-_WARPS_OF_A_STEP, _WARPS_OF_TWO_STEPS = 64, 1000
-"""Warps of a multiprocessor that may have rows of one step alone, a vector for each lane; and of two where rows lie in
-whole vectors."""
+_WARPS_OF_A_STEP = 64
+"""Warps of a multiprocessor that may have rows of one step alone, a vector for each lane."""
+
+_LANE_BITS_OF_TWO_STEPS = 3
+"""Of more rows, those of so few lanes, which lie in whole vectors, are two steps of a warp; of long elements, whose
+vectors have fewer, one more."""
 
 _STATIC_BYTES = 2048
 """Shared memory that a block of `turn_rows` uses besides what it keeps, at most."""
@@ -54,8 +57,14 @@ _LEAVES_TO_SPLIT = 8
 """Leaves of a block whose warps share them, at most: a warp then has four steps, `most_split_steps` in
 cuda_src/rowops/split_rows.cuh."""
 
+_BLOCKS_TO_SPLIT = 4
+"""Blocks of a multiprocessor whose warps share leaves, at most, where each has a row; else warps have a leaf."""
+
 _SPLIT_FLAG = 64
 """What tells the kernel: `of_split_rows` there."""
+
+_LATE_FLAG = 1 << 13
+"""What tells it that the next launch is let in late: `SplitCut::late`."""
 
 _SINGLE_FLAG = 128
 """What tells the kernel of blocks that each warp has a row: `of_single_rows` in cuda_src/rowops/block_rows.cuh."""
@@ -178,18 +187,21 @@ def choose_mapping(
     if name == "warp_rows":
         if leaves > 1 or (cluster or 1) > 1:
             raise ValueError("strategy 'warp_rows' is for rows of at most 4 KiB, without clusters")
-        return _short(vectors, rows, facts.multiprocessors, in_twos=aligned and accumulator_bytes <= 8)
+        twos = _LANE_BITS_OF_TWO_STEPS + (itemsize >= 4) if aligned and accumulator_bytes <= 8 else 0
+        return _short(vectors, rows, facts.multiprocessors, twos)
     if name in ("block_rows", "split_rows"):
         blocks = _cluster_of(held, rows, facts, largest, cluster)
         if name == "block_rows":
             return _in_blocks(held, rows, blocks)
-        # Two launches side by side, but no two blocks of them on a multiprocessor.
+        # Two launches side by side, but no two blocks of them on a multiprocessor; or the next one is let in late.
         is_alone = rows * blocks * 2 <= facts.multiprocessors
-        return _split(held, rows, blocks, accumulator_bytes, shared_bytes * 9 // 16 if is_alone else 0)
+        least = shared_bytes * 9 // 16 if is_alone else 0
+        late = not is_alone and blocks == 1
+        return _split(vectors, held, rows, blocks, accumulator_bytes, least_shared=least, late=late)
     return _in_turns(held, rows, facts, largest, cluster, held_arrays if writes else 0, shared_bytes)
 
 
-def _short(vectors: int, rows: int, multiprocessors: int, *, in_twos: bool) -> RowMapping:
+def _short(vectors: int, rows: int, multiprocessors: int, most_lane_bits_of_twos: int) -> RowMapping:
     bits = max((vectors - 1).bit_length(), _LEAST_LANE_BITS)
     lane_bits, step_bits = min(bits, _LANE_BITS), max(bits - _LANE_BITS, 0)
     is_single = step_bits > 1  # of rows of more than two steps a warp has one
@@ -198,7 +210,7 @@ def _short(vectors: int, rows: int, multiprocessors: int, *, in_twos: bool) -> R
         of_step = LANES >> lane_bits
         if -(-rows // of_step) <= _WARPS_OF_A_STEP * multiprocessors:
             of_warp, fewer = of_step, 3
-        elif in_twos and -(-rows // (2 * of_step)) <= _WARPS_OF_TWO_STEPS * multiprocessors:
+        elif lane_bits <= most_lane_bits_of_twos:
             of_warp, fewer = 2 * of_step, 2
     while step_bits > 0 and of_warp > 1 and -(-rows // of_warp) * 2 <= _WARPS_TO_FILL * multiprocessors:
         of_warp, fewer = of_warp // 2, fewer + 1
@@ -213,7 +225,8 @@ def _name_of(
 ) -> str:
     # Where multiprocessors have few warps, several share a leaf: each step less is one less to wait for.
     blocks = _cluster_of(held, rows, facts, largest, cluster)
-    if vectors > LANES and held <= _LEAVES_TO_SPLIT * blocks and rows * blocks <= facts.multiprocessors:
+    most = _BLOCKS_TO_SPLIT * facts.multiprocessors if blocks == 1 else facts.multiprocessors
+    if vectors > LANES and held <= _LEAVES_TO_SPLIT * blocks and rows * blocks <= most:
         return "split_rows"
     return "warp_rows" if leaves == 1 else "block_rows" if held <= _MOST_WARPS * largest else "turn_rows"
 
@@ -241,13 +254,16 @@ def _in_blocks(leaves: int, rows: int, cluster: int) -> RowMapping:
     return _checked(RowMapping("block_rows", warps, cluster, rows * cluster, cluster))
 
 
-def _split(leaves: int, rows: int, cluster: int, accumulator_bytes: int, least_shared: int) -> RowMapping:
+def _split(
+    vectors: int, leaves: int, rows: int, cluster: int, accumulator_bytes: int, *, least_shared: int, late: bool
+) -> RowMapping:
     of_block = max(1, leaves // cluster)
     if of_block > _LEAVES_TO_SPLIT:
         held = _LEAVES_TO_SPLIT * cluster
         raise ValueError(f"strategy 'split_rows' holds {held} leaves of 4 KiB in {cluster} blocks")
     parts = min(_STEPS, _MOST_WARPS // of_block)  # warps that share a leaf
-    cut, warps = cluster | _SPLIT_FLAG | of_block << 8 | _STEPS // parts << 16, of_block * parts
+    cut = cluster | _SPLIT_FLAG | of_block << 8 | _STEPS // parts << 16 | (_LATE_FLAG if late else 0)
+    warps = of_block * min(parts, power_of_two(-(-vectors // LANES)))  # of one leaf as many as it has steps
     shared = max(least_shared, warps * LANES * accumulator_bytes)
     return _checked(RowMapping("split_rows", warps, cluster, rows * cluster, cut, shared))
 

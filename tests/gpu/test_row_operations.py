@@ -174,7 +174,7 @@ def test_masked_rows_are_shorter_rows(stream, dtype, way):
 def test_masked_rows_that_share_a_warp(stream, monkeypatch):
     monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
     monkeypatch.setattr(strategy, "_WARPS_OF_A_STEP", 0)
-    monkeypatch.setattr(strategy, "_WARPS_OF_TWO_STEPS", 0)
+    monkeypatch.setattr(strategy, "_LANE_BITS_OF_TWO_STEPS", -1)
     x, lengths = values("bfloat16", (6, 64)), np.array([3, 0, 64, 17, 31, 8], np.int32)
     hidden = lr.softmax(x, lengths=lengths, stream=stream).numpy()
     for row, short in enumerate(lengths):
@@ -303,7 +303,7 @@ def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
     """Several of a warp, whose blocks of 16 bytes have elements of two rows; in place, and elsewhere."""
     monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)  # else a warp has several only of more rows than a test has
     monkeypatch.setattr(strategy, "_WARPS_OF_A_STEP", 0)
-    monkeypatch.setattr(strategy, "_WARPS_OF_TWO_STEPS", 0)
+    monkeypatch.setattr(strategy, "_LANE_BITS_OF_TWO_STEPS", -1)
     for rows, length in cut(
         [(70, 9), (67, 15), (66, 31), (43, 61), (37, 62), (19, 149), (5, 257)], [(43, 61), (5, 149)]
     ):
@@ -323,7 +323,7 @@ def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
                 assert_bits(memory, flat)
 
 
-@pytest.mark.parametrize("steps", [(64, 0), (0, 1000), (0, 0)], ids=["one", "two", "all"])
+@pytest.mark.parametrize("steps", [(64, -1), (0, 5), (0, -1)], ids=["one", "two", "all"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_short_rows_by_as_many_steps_of_a_warp(stream, cut, monkeypatch, dtype, steps):
     """Rows of one step, of two, or of all eight have the bits of a row for each block; at odd addresses, in place."""
@@ -341,7 +341,7 @@ def test_short_rows_by_as_many_steps_of_a_warp(stream, cut, monkeypatch, dtype, 
         for call in cut(calls, calls[1:3]):
             expected = call(x, strategy="turn_rows").numpy()
             monkeypatch.setattr(strategy, "_WARPS_OF_A_STEP", steps[0])
-            monkeypatch.setattr(strategy, "_WARPS_OF_TWO_STEPS", steps[1])
+            monkeypatch.setattr(strategy, "_LANE_BITS_OF_TWO_STEPS", steps[1])
             for offset in (0, 1):
                 flat = np.zeros(x.size + 32, x.dtype)
                 flat[offset : offset + x.size] = x.ravel()
@@ -371,7 +371,7 @@ def test_short_rows_with_room_between_them(stream, cut, monkeypatch, dtype):
     """Several of a warp, of which each has its own blocks; nothing between them is written."""
     monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
     monkeypatch.setattr(strategy, "_WARPS_OF_A_STEP", 0)
-    monkeypatch.setattr(strategy, "_WARPS_OF_TWO_STEPS", 0)
+    monkeypatch.setattr(strategy, "_LANE_BITS_OF_TWO_STEPS", -1)
     for rows, length in cut([(9, 149), (35, 61), (5, 331)], [(9, 149)]):
         flat = values(dtype, (rows * (length + 8) + 1,))
         size = flat.itemsize
@@ -405,7 +405,7 @@ def test_elements_that_stand_for_absent_ones_are_not_counted(stream, cut, monkey
     """Of a row that ends with minus infinities, or has nothing else, each counts, and none behind the row's end."""
     monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
     monkeypatch.setattr(strategy, "_WARPS_OF_A_STEP", 0)
-    monkeypatch.setattr(strategy, "_WARPS_OF_TWO_STEPS", 0)
+    monkeypatch.setattr(strategy, "_LANE_BITS_OF_TWO_STEPS", -1)
     for length in cut([3, 13, 61, 331, 1023, 2051], [61, 331, 1023]):
         x = np.full((9, length), -np.inf, values(dtype, (1,)).dtype)
         x[1, 0], x[2, length // 2], x[3, -1], x[4, 0], x[5, -1], x[6, 1] = 1, -2, 3, np.inf, np.nan, np.inf

@@ -12,7 +12,7 @@ from lowlevel_reduce.rowops.quantisation import quantize_of
 from lowlevel_reduce.rowops.sources import row_kernels
 from lowlevel_reduce.rowops.strategy import choose_mapping
 from lowlevel_reduce.rowops.types import types_of
-from lowlevel_reduce.strategy.whole import DeviceFacts
+from lowlevel_reduce.strategy.whole import DeviceFacts, power_of_two
 
 H100 = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 A100 = DeviceFacts((8, 0), 108, clusters=False, cooperative=True)
@@ -105,14 +105,16 @@ class TestMapping:
         ("length", "rows", "name", "warps", "cluster"),
         [
             (256, 1, "warp_rows", 1, 1),  # a step
-            (257, 1, "split_rows", 8, 1),  # a warp for each of a leaf's steps
+            (257, 1, "split_rows", 2, 1),  # a warp for each of a leaf's steps
             (2048, 132, "split_rows", 8, 1),
-            (2048, 133, "warp_rows", 4, 1),
+            (2048, 528, "split_rows", 8, 1),
+            (2048, 529, "warp_rows", 4, 1),
             (4096, 8, "split_rows", 16, 1),
             (8192, 64, "split_rows", 16, 1),  # two steps a warp
             (8193, 66, "split_rows", 16, 2),
             (8193, 132, "split_rows", 16, 1),  # four
-            (8193, 133, "block_rows", 8, 1),
+            (8193, 528, "split_rows", 16, 1),
+            (8193, 529, "block_rows", 8, 1),
             (65_536, 8, "split_rows", 16, 8),
             (131_072, 8, "split_rows", 16, 16),  # as few rows as a device has groups
             (131_072, 9, "split_rows", 16, 8),
@@ -127,8 +129,9 @@ class TestMapping:
         if name == "split_rows":
             leaves, each = found.cut >> 8 & 31, found.cut >> 16
             assert leaves * cluster * 2048 >= length
-            assert found.warps * each == 8 * leaves
+            assert found.warps * each == leaves * (8 if leaves > 1 else min(8, power_of_two(-(-length // 256))))
             least = 9 * (227 << 10) // 16 if rows * cluster <= 66 else 0  # no other block has room beside it
+            assert bool(found.cut & 1 << 13) == (cluster == 1 and rows > 66)  # the next launch is let in late
             assert found.dynamic_shared_bytes == max(least, found.block_threads * 8)
 
     @pytest.mark.parametrize("facts", [H100, A100], ids=["H100", "A100"])
@@ -161,7 +164,7 @@ class TestMapping:
     def test_a_warp_has_fewer_short_rows_where_others_have_none(self):
         """61 elements are eight vectors: a warp has four rows, or 32 where there are many warps anyway."""
         most = 132 * 64 * 4  # of one step
-        for rows, fewer, in_twos in ((1, 3, 3), (most, 3, 3), (most + 1, 0, 2), (10_000_000, 0, 0)):
+        for rows, fewer, in_twos in ((1, 3, 3), (most, 3, 3), (most + 1, 0, 2), (10_000_000, 0, 2)):
             found = mapping(61, rows)
             assert (found.name, found.cut >> 4 & 15) == ("warp_rows", fewer), rows
             assert mapping(64, rows, aligned=True).cut >> 4 & 15 == in_twos

@@ -26,19 +26,23 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
     __shared__ RowMeeting<R> shared;
     const SplitCut cut(problem.cut);
     enter<R, true>(shared, cut.blocks);
+    const uint32 rank = rank_in_cluster(cut.blocks), lane = threadIdx.x % lanes, warp = warp_of_block();
+    const uint32 leaf = warp & cut.leaves - 1, leaf_bits = 31 - __clz(int(cut.leaves)), part = warp >> leaf_bits;
+    const uint32 parts = blockDim.x / lanes >> leaf_bits;
+    uint32 begin = (rank * cut.leaves + leaf) * leaf_elements<typename R::Input>;
+    const uint64 row = blockIdx.x >> 31 - __clz(int(cut.blocks));
+    RowPlace<R> place(problem, row);
+    // Before the wait, not behind it, where the compiler would put it.
+    uint32 first_step = part * cut.each;
+    asm volatile("" : "+l"(place.x), "+r"(begin), "+r"(first_step));
     // Where a multiprocessor has room for several blocks, launches after the next one would come in, too, and share those of
     // its blocks.
     if (!cut.late) launch_dependents();
-    const uint32 rank = rank_in_cluster(cut.blocks), lane = threadIdx.x % lanes, warp = warp_of_block();
-    const uint32 leaf = warp & cut.leaves - 1, part = warp / cut.leaves, parts = blockDim.x / lanes / cut.leaves;
-    const uint32 begin = (rank * cut.leaves + leaf) * leaf_elements<typename R::Input>;
-    const uint64 row = blockIdx.x / cut.blocks;
     wait_for_prerequisites();
     if (cut.late) launch_dependents();
-    RowPlace<R> place(problem, row);
     const typename R::Given given = R::given(problem, row);
     const uint32 length = R::length(problem, given, row), whole = uint32(problem.length);
-    const auto index_of = [=](uint32 t) { return begin + ((part * cut.each + t) * lanes + lane) * V; };
+    const auto index_of = [=](uint32 t) { return begin + ((first_step + t) * lanes + lane) * V; };
     const auto left_in = [=](uint32 t, uint32 n) { return t < cut.each ? left_from(index_of(t), n) : 0; };
     Held<R> held;
     held.template load<Where, most_split_steps, true>(leaf_inside(problem, place, begin, length), [&](uint32 t) {

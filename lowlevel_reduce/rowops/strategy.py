@@ -38,11 +38,12 @@ _WARPS_TO_FILL = 16
 """Warps of a multiprocessor that have room with several short rows each: with fewer, each has fewer rows."""
 
 _WARPS_OF_A_STEP = 64
-"""Warps of a multiprocessor that may have rows of one step alone, a vector for each lane."""
+"""Warps of a multiprocessor that may have rows of up to eight lanes in one step alone, a vector for each lane; of 16
+lanes 16 less, and of 32 again."""
 
 _LANE_BITS_OF_TWO_STEPS = 3
 """Of more rows, those of so few lanes, which lie in whole vectors, are two steps of a warp; of long elements, whose
-vectors have fewer, one more."""
+vectors have fewer, one more if three of four lanes have some."""
 
 _STATIC_BYTES = 2048
 """Shared memory that a block of `turn_rows` uses besides what it keeps, at most."""
@@ -57,8 +58,8 @@ _LEAVES_TO_SPLIT = 8
 """Leaves of a block whose warps share them, at most: a warp then has four steps, `most_split_steps` in
 cuda_src/rowops/split_rows.cuh."""
 
-_BLOCKS_TO_SPLIT = 4
-"""Blocks of a multiprocessor whose warps share leaves, at most, where each has a row; else warps have a leaf."""
+_LEAVES_OF_MANY = 4
+"""The same where there are more rows than multiprocessors."""
 
 _SPLIT_FLAG = 64
 """What tells the kernel: `of_split_rows` there."""
@@ -187,7 +188,8 @@ def choose_mapping(
     if name == "warp_rows":
         if leaves > 1 or (cluster or 1) > 1:
             raise ValueError("strategy 'warp_rows' is for rows of at most 4 KiB, without clusters")
-        twos = _LANE_BITS_OF_TWO_STEPS + (itemsize >= 4) if aligned and accumulator_bytes <= 8 else 0
+        is_long = itemsize >= 4 and vectors > LANES * 3 // 8
+        twos = _LANE_BITS_OF_TWO_STEPS + is_long if aligned and accumulator_bytes <= 8 else 0
         return _short(vectors, rows, facts.multiprocessors, twos)
     if name in ("block_rows", "split_rows"):
         blocks = _cluster_of(held, rows, facts, largest, cluster)
@@ -208,11 +210,11 @@ def _short(vectors: int, rows: int, multiprocessors: int, most_lane_bits_of_twos
     of_warp, fewer = 1 if is_single else 1 << (_VECTOR_BITS - bits), 0
     if step_bits == 0:
         of_step = LANES >> lane_bits
-        if -(-rows // of_step) <= _WARPS_OF_A_STEP * multiprocessors:
+        if -(-rows // of_step) <= (_WARPS_OF_A_STEP - 16 * max(0, lane_bits - 3)) * multiprocessors:
             of_warp, fewer = of_step, 3
         elif lane_bits <= most_lane_bits_of_twos:
             of_warp, fewer = 2 * of_step, 2
-    while step_bits > 0 and of_warp > 1 and -(-rows // of_warp) * 2 <= _WARPS_TO_FILL * multiprocessors:
+    while fewer < 2 and of_warp > 1 and -(-rows // of_warp) * 2 <= _WARPS_TO_FILL * multiprocessors:
         of_warp, fewer = of_warp // 2, fewer + 1
     warps = -(-rows // of_warp)
     of_block = min(_WARPS, power_of_two(warps))
@@ -225,7 +227,9 @@ def _name_of(
 ) -> str:
     # Where multiprocessors have few warps, several share a leaf: each step less is one less to wait for.
     blocks = _cluster_of(held, rows, facts, largest, cluster)
-    most = _BLOCKS_TO_SPLIT * facts.multiprocessors if blocks == 1 else facts.multiprocessors
+    # Of more rows than multiprocessors, blocks of 16 warps four times as many, of one leaf's eight warps eight times.
+    of_each = 1 if blocks > 1 or held > _LEAVES_OF_MANY else 8 if 2 * LANES < vectors <= LANES * _STEPS else 4
+    most = of_each * facts.multiprocessors
     if vectors > LANES and held <= _LEAVES_TO_SPLIT * blocks and rows * blocks <= most:
         return "split_rows"
     return "warp_rows" if leaves == 1 else "block_rows" if held <= _MOST_WARPS * largest else "turn_rows"

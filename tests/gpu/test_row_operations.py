@@ -340,6 +340,7 @@ def test_short_rows_by_as_many_steps_of_a_warp(stream, cut, monkeypatch, dtype, 
         )
         for call in cut(calls, calls[1:3]):
             expected = call(x, strategy="turn_rows").numpy()
+            monkeypatch.setattr(strategy, "_WARPS_TO_FILL", 0)
             monkeypatch.setattr(strategy, "_WARPS_OF_A_STEP", steps[0])
             monkeypatch.setattr(strategy, "_LANE_BITS_OF_TWO_STEPS", steps[1])
             for offset in (0, 1):

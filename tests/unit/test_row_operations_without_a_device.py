@@ -107,14 +107,19 @@ class TestMapping:
             (256, 1, "warp_rows", 1, 1),  # a step
             (257, 1, "split_rows", 2, 1),  # a warp for each of a leaf's steps
             (2048, 132, "split_rows", 8, 1),
-            (2048, 528, "split_rows", 8, 1),
-            (2048, 529, "warp_rows", 4, 1),
+            (2048, 1056, "split_rows", 8, 1),
+            (2048, 1057, "warp_rows", 4, 1),
+            (512, 528, "split_rows", 2, 1),
+            (512, 529, "warp_rows", 4, 1),
+            (16_384, 132, "split_rows", 16, 1),
+            (16_384, 133, "block_rows", 8, 1),
             (4096, 8, "split_rows", 16, 1),
             (8192, 64, "split_rows", 16, 1),  # two steps a warp
             (8193, 66, "split_rows", 16, 2),
             (8193, 132, "split_rows", 16, 1),  # four
-            (8193, 528, "split_rows", 16, 1),
-            (8193, 529, "block_rows", 8, 1),
+            (8192, 528, "split_rows", 16, 1),
+            (8192, 529, "block_rows", 4, 1),
+            (8193, 133, "block_rows", 8, 1),
             (65_536, 8, "split_rows", 16, 8),
             (131_072, 8, "split_rows", 16, 16),  # as few rows as a device has groups
             (131_072, 9, "split_rows", 16, 8),
@@ -169,6 +174,11 @@ class TestMapping:
             assert (found.name, found.cut >> 4 & 15) == ("warp_rows", fewer), rows
             assert mapping(64, rows, aligned=True).cut >> 4 & 15 == in_twos
             assert mapping(64, rows, aligned=True, accumulator_bytes=16).cut >> 4 & 15 == fewer
+        for length, warps in ((64, 64), (128, 48), (256, 32)):
+            most = 132 * warps * 256 // length
+            assert [mapping(length, rows).cut >> 4 & 15 for rows in (most, most + 1)] == [3, length > 64], length
+        assert [mapping(n, 10**6, itemsize=4, aligned=True).cut >> 4 & 15 for n in (64, 52, 48)] == [2, 2, 0]
+        assert mapping(2048, 1, strategy="warp_rows").cut == 1 | 128  # a warp for each row
         # Rows of two steps, of which a warp has four, or fewer down to one.
         for rows, fewer in ((1, 2), (132 * 16, 2), (132 * 16 + 2, 1), (132 * 32 + 4, 0)):
             found = mapping(300, rows, strategy="warp_rows")

@@ -185,7 +185,7 @@ def drawn(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
         mark = item.get_closest_marker("drawn")
         if mark is not None:
             name, count = mark.args
-            key = (item.nodeid.split("[")[0], *(value for value in values_of(item) if value[0] != name))
+            key: object = (item.nodeid.split("[")[0], *(value for value in values_of(item) if value[0] != name))
             beside[key].append(item)
             counts[key] = count
     left_out = set[int]()

@@ -175,6 +175,7 @@ def test_columns_together_at_any_address(stream, cut):
     for offset in cut([1, 2, 4, 8, 16], [2, 3, 8]):
         check(x, stream, 0, strategy=STRATEGY, offset=offset)
         check(few, stream, 1, "max", strategy=STRATEGY, offset=offset)
+        check(values("float32", (3, 320)), stream, 0, strategy=STRATEGY, offset=offset)
     wide = reduced(x, "sum", stream=stream, axis=0, result_dtype="float32", strategy=STRATEGY)
     assert_same(wide, lr.tree.reduce(x.astype("float32"), "sum", axis=0, accumulate="float32"))
     check(x, stream, 0, "mean", strategy=STRATEGY)

@@ -154,7 +154,8 @@ def group_norm_backward(
     is_single = inner == 1 and not host
     of_size = requests.channel_words(groups, channels, channels // groups)
     of_element = {name: of_size[name] for name in ("groups", "word", "shift")}
-    call, sums = _Call(-1, host, own), None
+    call = _Call(-1, host, own)
+    sums: Any = None
     if is_single and (weight is not None or bias):
         sums = _single_sums(x, dy, {**stats, **of_element}, call.type_of(mean), own)
     elif weight is not None or bias:

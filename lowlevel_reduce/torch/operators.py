@@ -117,7 +117,7 @@ def _group_norm_backward(
     tables = {"means": mean.reshape(-1), "rstds": rstd.reshape(-1)}
     # Where each channel is one element rows are samples.
     is_single = of_channels[2] == 1
-    of_element = channel_words(groups, x.shape[1], channels)
+    of_element: dict[str, Any] = channel_words(groups, x.shape[1], channels)
     del of_element["channels"]
     own = tuple(each.reshape(x.shape[:2] if is_single else of_channels) for each in (x, dy))
     sums: tuple[Tensor, ...] = ()

@@ -6,6 +6,7 @@
 #include "rows/row_cut.cuh"
 #include "rows/row_leaf.cuh"
 #include "rows/row_partials.cuh"
+#include "rows/staged_leaves.cuh"
 
 // One leaf of a row by one warp, which waits for the prerequisites here, as late as it can. All 32 lanes call it.
 template <class Op, class Rows, class S>
@@ -46,7 +47,7 @@ template <class Op, class Rows>
 __device__ __forceinline__ uint32 cluster_of_rows(const ShapedProblem& problem, uint32 block, uint32 count, const RowCut& cut)
 {
     if constexpr (!Rows::are_contiguous)
-        if (problem.run > 1 && block < count) return count - 1 - tile_of_group(block, count, uint32(problem.run));
+        if (problem.run > 1 && problem.run >> 32 == 0 && block < count) return count - 1 - tile_of_group(block, count, uint32(problem.run));
     return cluster_in_batch<Op>(block, count, cut);
 }
 
@@ -84,10 +85,14 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     __shared__ ClusterSlots<Op, most_in_cluster> others;
     const RowCut cut(problem.count);
     const bool is_shared = cut.parts > 1;
+    constexpr bool may_be_staged = !Rows::are_contiguous && !has_second<Op>;
+    const StagedCut staged(may_be_staged ? problem.run : 0);
+    __shared__ StagedRings<Op, may_be_staged> rings;
     __shared__ uint32 of_strided;  // the cluster's number, for the first thread, which is long to make
     cluster_enter(others, cut.blocks);
     if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
-    const uint32 folding = is_shared ? uint32(problem.rows) * cut.parts : gridDim.x / cut.blocks;  // clusters that fold tiles
+    uint32 folding = is_shared ? uint32(problem.rows) * cut.parts : gridDim.x / cut.blocks;  // clusters that fold tiles
+    if (staged.leaves > 0) folding = staged.blocks;
     const uint32 cluster = cluster_of_rows<Op, Rows>(problem, blockIdx.x, folding, cut), rank = rank_in_cluster(cut.blocks);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;  // warp_of_block would take too many registers
     if (!Rows::are_contiguous && threadIdx.x == 0) of_strided = cluster;
@@ -98,10 +103,22 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
         return fold_batch_partials<Op>(problem, cut, cluster - folding, gridDim.x / cut.blocks - folding, shared);
     }
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-    const uint32 row = is_shared ? cluster / cut.parts : cluster, part = is_shared ? cluster - row * cut.parts : 0;
-    const uint32 leaf = (part * cut.blocks + rank) * cut.warps + warp;
+    const uint32 sharing = staged.leaves > 0 ? staged.blocks / uint32(problem.rows) : cut.parts;  // of a row
+    const uint32 row = is_shared ? cluster / sharing : cluster, part = is_shared ? cluster - row * sharing : 0;
+    uint32 leaf = (part * cut.blocks + rank) * cut.warps + warp;
     const ShapedSource<Op, Rows::where> source(problem, row);
+    auto* slots = grid_slots<Op>(problem.workspace) + uint64(row) * cut.parts;
+    if constexpr (may_be_staged)
+        if (staged.leaves > 0) {
+            wait_for_prerequisites();
+            leaf = fold_staged<Op>(source, staged, part, rings, slots);
+            if (leaf == ~0u) return;
+        }
     auto value = late_leaf_fold<Op, Rows>(source, leaf, lane);
+    if (may_be_staged && staged.leaves > 0) {
+        if (lane == 0) slots[leaf].publish(value);
+        return;
+    }
     if (!is_shared) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0, cut.warps);
     if (is_shared) launch_dependents();

@@ -204,7 +204,7 @@ def fields_of(
         return (*fields, *shape_values(lying, folders=chosen.folders, results=results))
     if chosen.name != "short_rows":
         in_order = chosen.name != "batch" or chosen.cluster > 1
-        run = 1 if in_order else groups_of_tiles(problem, problem.rows * chosen.parts)
+        run = (chosen.staged or 1) if in_order or chosen.staged else groups_of_tiles(problem, problem.rows * chosen.parts)
         return (*fields, *shape_values(problem, run=run, folders=chosen.folders))
     # The pivot of chunks is no second array.
     second = reduction.second_dtype(types.element) if reduction.two_arrays else None

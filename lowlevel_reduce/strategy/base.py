@@ -175,6 +175,8 @@ class RowStrategy(NamedTuple):
     joined, run : int
         Columns, one after the other, that are parts of a row; 1 if each is a row. Their partials are folded in runs of
         so many first, if that is more than 1: `JoinedFolders` in cuda_src/columns/reduce_columns.cuh.
+    staged : int
+        Of strided rows in tiles, what `strategy.staged_rows` says of their leaves in one word; 0 if these are not staged.
     """
 
     name: str
@@ -201,6 +203,7 @@ class RowStrategy(NamedTuple):
     together: int = 0
     joined: int = 1
     run: int = 1
+    staged: int = 0
 
     @property
     def block_threads(self) -> int:

@@ -15,6 +15,7 @@ from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.strategy import elements, rows, whole
 from lowlevel_reduce.strategy.base import RowStrategy, Task
 from lowlevel_reduce.strategy.joined_columns import are_columns
+from lowlevel_reduce.strategy.staged_rows import staged_leaves
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy
 
@@ -294,7 +295,7 @@ def _remembered_rows(of: Task) -> RowStrategy:
     levels = (vectors - 1).bit_length() if vectors <= LANES else 0
     key = (
         *of[1:], problem.kind, problem.rows, problem.aligned,
-        -(-vectors // LANES), levels, rows.are_aligned(problem, vector),
+        -(-vectors // LANES), levels, rows.are_aligned(problem, vector), staged_leaves(of),
     )  # fmt: skip
     found = _chosen.get(key)
     if found is None:

@@ -1,0 +1,82 @@
+"""Leaves of strided rows whose neighbours in memory are far from each other: how blocks bring them to shared memory."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from lowlevel_reduce.dtypes import LEAF_BYTES
+from lowlevel_reduce.strategy.base import WARPS, Task
+
+__all__ = ["Staged", "staged_leaves"]
+
+_MOST_BESIDE = 16
+"""Runs that a block takes side by side: `most_staged` in cuda_src/rows/staged_leaves.cuh. Half as many where a thread
+needs the registers."""
+
+_LEAST_BESIDE, _LEAST_LEAVES = 8, 4
+"""So many runs lie side by side, and have so many leaves each, or it is not worth it."""
+
+_MOST_LEAVES = 4096
+_MOST_RUNS = 1 << 31
+_MOST_STRIDE = 1 << 22
+"""Bytes from an element to the next of a run: those of a chunk are less than 2^31 from each other."""
+
+_LEAF, _START, _GATHERED, _SURE = 3.6, 4.0, 1.1e3, 0.8
+"""Microseconds that a block takes for a leaf of each of its runs, and a launch besides; elements that a multiprocessor
+loads one by one in a microsecond; and the fraction of their time that is not taken for a difference of models."""
+
+
+class Staged(NamedTuple):
+    """How rows are cut: `StagedCut` in cuda_src. Runs are elements along the innermost axis."""
+
+    blocks: int
+    leaves: int
+    beside: int
+    warps: int
+
+    @property
+    def word(self) -> int:
+        """The field `run` of the kernel's argument."""
+        return self.blocks | self.leaves << 32 | self.beside << 48
+
+
+@lru_cache(maxsize=256)
+def staged_leaves(of: Task) -> Staged | None:
+    """Return how rows are cut whose leaves are staged, or None if that does not go or takes more time, by the model."""
+    problem, itemsize = of.problem, of.itemsize
+    reduced = problem.reduced
+    if problem.kind != "strided" or not problem.rows or of.two_arrays or len(reduced) < 2 or reduced[0].stride == itemsize:
+        return None
+    beside = next((axis.size for axis in reduced[1:] if axis.stride == itemsize), 0)
+    leaf, length = LEAF_BYTES // itemsize, reduced[0].size
+    runs = problem.length // length * problem.rows
+    if beside < _LEAST_BESIDE or length < _LEAST_LEAVES * leaf or runs >= _MOST_RUNS:
+        return None
+    if not 0 < abs(reduced[0].stride) < _MOST_STRIDE:
+        return None
+    warps, resident = _block(of)
+    teams = -(-beside // warps)
+    units, leaves = runs // beside * teams, -(-length // leaf)
+    places = resident * of.facts.multiprocessors
+    best = min(_cuts(leaves), key=lambda each: _turns(units * -(-leaves // each), places) * (each + 1))
+    blocks = units * -(-leaves // best)
+    time = _START + _LEAF * _turns(blocks, places) * (best + 1)
+    gathered = problem.rows * problem.length / of.facts.multiprocessors / _GATHERED
+    return Staged(blocks, best, -(-beside // teams), warps) if time < _SURE * gathered else None
+
+
+def _cuts(leaves: int) -> set[int]:
+    """Return leaves of a run that a block may have: those that divide it into equal windows, nearly."""
+    return {-(-leaves // windows) for windows in range(1, min(leaves, 1024) + 1) if -(-leaves // windows) <= _MOST_LEAVES}
+
+
+def _turns(blocks: int, places: int) -> int:
+    return -(-blocks // places)
+
+
+def _block(of: Task) -> tuple[int, int]:
+    """Return the warps of a block, and how many blocks a multiprocessor holds: `bounds_of_rows` in row_bounds.py."""
+    if of.narrow:
+        return _MOST_BESIDE, 2
+    return (WARPS, 2) if 8 < of.accumulator_bytes <= 16 and not of.heavy else (_MOST_BESIDE, 1)

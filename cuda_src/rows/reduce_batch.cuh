@@ -85,9 +85,9 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     __shared__ ClusterSlots<Op, most_in_cluster> others;
     const RowCut cut(problem.count);
     const bool is_shared = cut.parts > 1;
-    constexpr bool may_be_staged = !Rows::are_contiguous && !has_second<Op>;
-    const StagedCut staged(may_be_staged ? problem.run : 0);
-    __shared__ StagedRings<Op, may_be_staged> rings;
+    constexpr bool stages = !Rows::are_contiguous && may_be_staged<Op>;
+    const StagedCut staged(stages ? problem.run : 0);
+    __shared__ StagedRings<Op, stages> rings;
     __shared__ uint32 of_strided;  // the cluster's number, for the first thread, which is long to make
     cluster_enter(others, cut.blocks);
     if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
@@ -108,14 +108,14 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     uint32 leaf = (part * cut.blocks + rank) * cut.warps + warp;
     const ShapedSource<Op, Rows::where> source(problem, row);
     auto* slots = grid_slots<Op>(problem.workspace) + uint64(row) * cut.parts;
-    if constexpr (may_be_staged)
+    if constexpr (stages)
         if (staged.leaves > 0) {
             wait_for_prerequisites();
             leaf = fold_staged<Op>(source, staged, part, rings, slots);
             if (leaf == ~0u) return;
         }
     auto value = late_leaf_fold<Op, Rows>(source, leaf, lane);
-    if (may_be_staged && staged.leaves > 0) {
+    if (stages && staged.leaves > 0) {
         if (lane == 0) slots[leaf].publish(value);
         return;
     }

@@ -18,6 +18,11 @@ struct StagedCut {
     {}
 };
 
+// Whether a launch may stage leaves. Of two arrays none are, nor where a thread lacks the registers: sums of bytes and mean_var of
+// bfloat16 would spill. The same in strategy/staged_rows.py.
+template <class Op> constexpr bool may_be_staged =
+    !has_second<Op> && sizeof(typename Op::Input) >= (sizeof(typename Op::Accumulator) <= 8 ? 2 : 4);
+
 // Elements of runs along the innermost axis: a ring for each, in which the tree's vectors are vectors. The four words more in each
 // put neighbouring runs into different banks.
 template <class Op, bool Exists> struct StagedRings {};

@@ -48,6 +48,8 @@ def staged_leaves(of: Task) -> Staged | None:
     reduced = problem.reduced
     if problem.kind != "strided" or not problem.rows or of.two_arrays or len(reduced) < 2 or reduced[0].stride == itemsize:
         return None
+    if itemsize < (2 if of.accumulator_bytes <= 8 else 4):  # `may_be_staged` in cuda_src: a thread lacks the registers
+        return None
     beside = next((axis.size for axis in reduced[1:] if axis.stride == itemsize), 0)
     leaf, length = LEAF_BYTES // itemsize, reduced[0].size
     runs = problem.length // length * problem.rows

@@ -14,6 +14,7 @@ from lowlevel_reduce.cli.output import NONE
 from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.dtypes import LANE_BITS
 from lowlevel_reduce.strategy.base import RowStrategy
+from lowlevel_reduce.strategy.staged_rows import described
 from lowlevel_reduce.strategy.whole import Strategy
 
 __all__ = ["Section", "beside", "of_plan", "of_resources", "tables"]
@@ -97,7 +98,9 @@ def _numbers(chosen: Strategy | RowStrategy) -> list[str]:
     found = [_OF_ROWS[chosen.name](chosen)]
     if chosen.joined > 1:
         found.append(f"{chosen.joined} columns are a row")
-    if chosen.parts > 1:
+    if chosen.staged:
+        found = [described(chosen.staged)]
+    elif chosen.parts > 1:
         what = "a column" if chosen.joined > 1 else "a row"
         found.append(
             f"{chosen.parts} {'clusters' if chosen.name == 'batch' and chosen.cluster > 1 else 'blocks'} share {what}"

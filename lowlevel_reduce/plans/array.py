@@ -20,6 +20,7 @@ from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.fields import shape_values, short_row_values
 from lowlevel_reduce.strategy.joined_columns import groups_of_tiles, in_memory, parts_of_rows
 from lowlevel_reduce.strategy.selection import Request, choices, request_of, select
+from lowlevel_reduce.strategy.staged_rows import described
 from lowlevel_reduce.strategy.whole import Strategy
 
 __all__ = ["Plan", "default_strategy", "fields_of", "plan"]
@@ -204,7 +205,9 @@ def fields_of(
         return (*fields, *shape_values(lying, folders=chosen.folders, results=results))
     if chosen.name != "short_rows":
         in_order = chosen.name != "batch" or chosen.cluster > 1
-        run = (chosen.staged or 1) if in_order or chosen.staged else groups_of_tiles(problem, problem.rows * chosen.parts)
+        run = (
+            (chosen.staged or 1) if in_order or chosen.staged else groups_of_tiles(problem, problem.rows * chosen.parts)
+        )
         return (*fields, *shape_values(problem, run=run, folders=chosen.folders))
     # The pivot of chunks is no second array.
     second = reduction.second_dtype(types.element) if reduction.two_arrays else None
@@ -215,6 +218,8 @@ def fields_of(
 def _shared_out(chosen: Strategy | RowStrategy) -> str:
     if isinstance(chosen, Strategy):
         return f"{chosen.tiles} tiles of {chosen.warps} leaves (4 KiB each)"
+    if chosen.staged:
+        return described(chosen.staged)
     return f"{chosen.parts} blocks share a row" if chosen.parts > 1 else "every row in one block"
 
 

@@ -176,7 +176,7 @@ class RowStrategy(NamedTuple):
         Columns, one after the other, that are parts of a row; 1 if each is a row. Their partials are folded in runs of
         so many first, if that is more than 1: `JoinedFolders` in cuda_src/columns/reduce_columns.cuh.
     staged : int
-        Of strided rows in tiles, what `strategy.staged_rows` says of their leaves in one word; 0 if these are not staged.
+        Of strided rows in tiles, how leaves are staged, `Staged.word` in strategy/staged_rows.py; 0 if they are not.
     """
 
     name: str

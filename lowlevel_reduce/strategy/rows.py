@@ -21,7 +21,7 @@ from lowlevel_reduce.strategy.elements import choose_elements, faster_elements, 
 from lowlevel_reduce.strategy.joined_columns import are_columns, choose_columns, suits, why_columns
 from lowlevel_reduce.strategy.row_bounds import RESIDENT_LIGHTEST, bounded
 from lowlevel_reduce.strategy.row_times import have_warps_anywhere, row_time
-from lowlevel_reduce.strategy.staged_rows import Staged, staged_leaves
+from lowlevel_reduce.strategy.staged_rows import staged_rows
 from lowlevel_reduce.strategy.whole import (
     MAX_GRID,
     DeviceFacts,
@@ -130,12 +130,9 @@ def choose_rows(of: Task, *, strategy: str | None = None, cluster: int | None = 
         if name == "short_rows":
             chosen = _short_rows(of)
         elif name == "batch":
-            staged = staged_leaves(of) if cluster is None else None
             warps, fastest = _tiles_of_a_row(of, leaves)
-            if staged is not None:
-                chosen = _staged(of, leaves, staged)
-            else:
-                chosen = _batch(of, leaves, warps, fastest if cluster is None else cluster)
+            staged = staged_rows(of) if cluster is None else None
+            chosen = staged or _batch(of, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(of, filled)
         _, _, *sizes, heavy, two_arrays, _ = of
@@ -345,14 +342,6 @@ def _batch(of: Task, leaves: int, warps: int, cluster: int) -> RowStrategy:
         warps=warps,
         cluster=cluster,
     )
-
-
-def _staged(of: Task, leaves: int, cut: Staged) -> RowStrategy:
-    """Return tiles of one leaf each, of which blocks that stage them publish the partials."""
-    tiles = _batch(of, leaves, 1, 1)
-    folders = of.problem.rows * folding_blocks(leaves, cut.warps)
-    blocks, warps = cut.blocks + folders, cut.warps
-    return tiles._replace(blocks=blocks, folders=folders, warps_of_a_row=warps, warps=warps, staged=cut.word)
 
 
 def _are_gathered(of: Task, leaves: int) -> bool:

@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LEAF_BYTES
-from lowlevel_reduce.strategy.base import WARPS, Task
+from lowlevel_reduce.strategy.base import WARPS, RowStrategy, Task
+from lowlevel_reduce.strategy.whole import folding_blocks
 
-__all__ = ["Staged", "staged_leaves"]
+__all__ = ["Staged", "described", "staged_leaves", "staged_rows"]
 
 _MOST_BESIDE = 16
 """Runs that a block takes side by side: `most_staged` in cuda_src/rows/staged_leaves.cuh. Half as many where a thread
@@ -46,7 +47,13 @@ def staged_leaves(of: Task) -> Staged | None:
     """Return how rows are cut whose leaves are staged, or None if that does not go or takes more time, by the model."""
     problem, itemsize = of.problem, of.itemsize
     reduced = problem.reduced
-    if problem.kind != "strided" or not problem.rows or of.two_arrays or len(reduced) < 2 or reduced[0].stride == itemsize:
+    if (
+        problem.kind != "strided"
+        or not problem.rows
+        or of.two_arrays
+        or len(reduced) < 2
+        or reduced[0].stride == itemsize
+    ):
         return None
     if itemsize < (2 if of.accumulator_bytes <= 8 else 4):  # `may_be_staged` in cuda_src: a thread lacks the registers
         return None
@@ -68,9 +75,38 @@ def staged_leaves(of: Task) -> Staged | None:
     return Staged(blocks, best, -(-beside // teams), warps) if time < _SURE * gathered else None
 
 
+def staged_rows(of: Task) -> RowStrategy | None:
+    """Return tiles of a leaf each, whose partials blocks publish that stage them, or None as `staged_leaves` does."""
+    cut = staged_leaves(of)
+    if cut is None:
+        return None
+    problem = of.problem
+    leaves = -(-problem.length * of.itemsize // LEAF_BYTES)
+    folders = problem.rows * folding_blocks(leaves, cut.warps)
+    return RowStrategy(
+        "batch",
+        cut.blocks + folders,
+        parts=leaves,
+        folders=folders,
+        warps_of_a_row=cut.warps,
+        in_one_turn=True,
+        contiguous=False,
+        warps=cut.warps,
+        staged=cut.word,
+    )
+
+
+def described(word: int) -> str:
+    """Return in words how rows are cut; `word` is `Staged.word`."""
+    blocks, leaves, beside = word & 0xFFFFFFFF, word >> 32 & 0xFFFF, word >> 48
+    return f"{blocks} blocks stage {leaves} leaves of each of {beside} runs side by side"
+
+
 def _cuts(leaves: int) -> set[int]:
     """Return leaves of a run that a block may have: those that divide it into equal windows, nearly."""
-    return {-(-leaves // windows) for windows in range(1, min(leaves, 1024) + 1) if -(-leaves // windows) <= _MOST_LEAVES}
+    return {
+        -(-leaves // windows) for windows in range(1, min(leaves, 1024) + 1) if -(-leaves // windows) <= _MOST_LEAVES
+    }
 
 
 def _turns(blocks: int, places: int) -> int:

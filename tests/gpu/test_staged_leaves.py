@@ -1,4 +1,4 @@
-"""Strided rows whose neighbours in memory are far apart in the tree, and whose axes no leaves fit: leaves are staged."""
+"""Leaves of strided rows are staged where neighbours in memory are far apart in the tree and no leaves fit the axes."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,9 @@ def staged(x, stream, axis=None, op="sum"):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "complex128"])
 def test_each_type(stream, cut, dtype):
     leaf = element_type(dtype).leaf
-    for beside, length in cut([(9, leaf + 1), (37, 2 * leaf + 85), (16, 3 * leaf - 1), (2, 9 * leaf + 3)], [(17, 2 * leaf + 85)]):
+    for beside, length in cut(
+        [(9, leaf + 1), (37, 2 * leaf + 85), (16, 3 * leaf - 1), (2, 9 * leaf + 3)], [(17, 2 * leaf + 85)]
+    ):
         x = turned(dtype, beside, length)
         assert staged(x, stream)
         check(x, stream, repeat=2)
@@ -83,7 +85,8 @@ def test_gaps_reversed_axes_and_addresses(stream):
     check(values("bfloat16", (2500, 20)).T, stream, None, "mean", offset=2)
 
 
-def test_random_shapes(stream, cut, rng=np.random.default_rng(29)):
+def test_random_shapes(stream, cut):
+    rng = np.random.default_rng(29)
     for _ in cut(range(12), range(3)):
         dtype = str(rng.choice(["float32", "bfloat16", "float64"]))
         beside, length = int(rng.integers(2, 40)), int(rng.integers(1, 4 * element_type(dtype).leaf))

@@ -108,16 +108,19 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     uint32 leaf = (part * cut.blocks + rank) * cut.warps + warp;
     const ShapedSource<Op, Rows::where> source(problem, row);
     auto* slots = grid_slots<Op>(problem.workspace) + uint64(row) * cut.parts;
+    LeavesLeft left{leaf, ~0u};
     if constexpr (stages)
         if (staged.leaves > 0) {
             wait_for_prerequisites();
-            leaf = fold_staged<Op>(source, staged, part, rings, slots);
-            if (leaf == ~0u) return;
+            left = fold_staged<Op>(source, staged, part, rings, slots);
         }
-    auto value = late_leaf_fold<Op, Rows>(source, leaf, lane);
-    if (stages && staged.leaves > 0) {
+    typename Op::Accumulator value;
+#pragma unroll 1
+    for (leaf = left.first;; ++leaf) {
+        if (stages && leaf == left.end) return;
+        value = late_leaf_fold<Op, Rows>(source, leaf, lane);
+        if (!stages || staged.leaves == 0) break;
         if (lane == 0) slots[leaf].publish(value);
-        return;
     }
     if (!is_shared) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0, cut.warps);

@@ -18,10 +18,10 @@ struct StagedCut {
     {}
 };
 
-// Whether a launch may stage leaves. Of two arrays none are, nor where a thread lacks the registers: sums of bytes and mean_var of
-// bfloat16 would spill. The same in strategy/staged_rows.py.
+// Whether a launch may stage leaves. Of two arrays none are, nor where a thread lacks the registers: sums of bytes and mean_var
+// would spill. The same in strategy/staged_rows.py.
 template <class Op> constexpr bool may_be_staged =
-    !has_second<Op> && sizeof(typename Op::Input) >= (sizeof(typename Op::Accumulator) <= 8 ? 2 : 4);
+    !has_second<Op> && sizeof(typename Op::Input) >= 2 && sizeof(typename Op::Accumulator) <= 8;
 
 // Elements of runs along the innermost axis: a ring for each, in which the tree's vectors are vectors. The four words more in each
 // put neighbouring runs into different banks.
@@ -96,11 +96,17 @@ template <class Op> struct StagedElements {
     }
 };
 
+// Leaves from one to before another.
+struct LeavesLeft {
+    uint32 first, end;
+};
+
 // Folds and publishes the leaves that lie in the runs of block `number` among those of a row, each warp those of one run. All
-// threads of the block call it, after wait_for_prerequisites. Returns the leaf that the warp's run shares with the next one, or with
-// none if it is the row's last and not whole, in the block that has the run's end; ~0u if there is none.
+// threads of the block call it, after wait_for_prerequisites. Returns which leaves are left to the warp: the one that its run shares
+// with the next run, or that is the row's last and not whole, in the block that has the run's end. Where the length comes from the
+// device, which is rare, all of them are.
 template <class Op, class S>
-__device__ __forceinline__ uint32
+__device__ __forceinline__ LeavesLeft
 fold_staged(const S& source, const StagedCut& cut, uint32 number, StagedRings<Op, true>& shared, Slot<typename Op::Accumulator>* slots)
 {
     using T = typename Op::Input;
@@ -128,6 +134,10 @@ fold_staged(const S& source, const StagedCut& cut, uint32 number, StagedRings<Op
     uint32 wait = uint32(first * steps - first_step);  // steps until the warp's first whole leaf begins
     uint32 ours = 0;                                   // steps of its leaves
     if (warp < runs.count && past > first) ours = uint32(min(past - first, uint64(cut.leaves))) * steps;
+    const bool has_rest = runs.is_last && warp < runs.count && (begin + length) % leaf != 0;
+    const LeavesLeft left{uint32(past), uint32(past) + has_rest};
+    if (source.problem.device_length != nullptr)
+        return ours == 0 ? left : LeavesLeft{uint32(first), uint32(first) + ours / steps + has_rest};
     LaneCounter<Op, log2_of(steps)> counter;
     counter.clear();
     const uint32 chunks = (uint32(columns) + of_a_step - 1) / Elements::of_a_chunk + 1;
@@ -156,6 +166,5 @@ fold_staged(const S& source, const StagedCut& cut, uint32 number, StagedRings<Op
         e.put();
         __syncthreads();
     }
-    const bool has_rest = runs.is_last && warp < runs.count && (begin + length) % leaf != 0;
-    return has_rest ? uint32(past) : ~0u;
+    return left;
 }

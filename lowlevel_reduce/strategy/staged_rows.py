@@ -6,17 +6,19 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LEAF_BYTES
-from lowlevel_reduce.strategy.base import WARPS, RowStrategy, Task
+from lowlevel_reduce.strategy.base import RowStrategy, Task
 from lowlevel_reduce.strategy.whole import folding_blocks
 
 __all__ = ["Staged", "described", "staged_leaves", "staged_rows"]
 
 _MOST_BESIDE = 16
-"""Runs that a block takes side by side: `most_staged` in cuda_src/rows/staged_leaves.cuh. Half as many where a thread
-needs the registers."""
+"""Runs that a block takes side by side: `most_staged` in cuda_src/rows/staged_leaves.cuh."""
 
 _LEAST_BESIDE, _LEAST_LEAVES = 8, 4
 """So many runs lie side by side, and have so many leaves each, or it is not worth it."""
+
+_LEAST_BYTES, _MOST_BYTES = 2, 8
+"""Of an element, and of an accumulator: else a thread lacks registers, and the kernel has no code for it."""
 
 _MOST_LEAVES = 4096
 _MOST_RUNS = 1 << 31
@@ -55,7 +57,7 @@ def staged_leaves(of: Task) -> Staged | None:
         or reduced[0].stride == itemsize
     ):
         return None
-    if itemsize < (2 if of.accumulator_bytes <= 8 else 4):  # `may_be_staged` in cuda_src: a thread lacks the registers
+    if itemsize < _LEAST_BYTES or of.accumulator_bytes > _MOST_BYTES:
         return None
     beside = next((axis.size for axis in reduced[1:] if axis.stride == itemsize), 0)
     leaf, length = LEAF_BYTES // itemsize, reduced[0].size
@@ -115,6 +117,4 @@ def _turns(blocks: int, places: int) -> int:
 
 def _block(of: Task) -> tuple[int, int]:
     """Return the warps of a block, and how many blocks a multiprocessor holds: `bounds_of_rows` in row_bounds.py."""
-    if of.narrow:
-        return _MOST_BESIDE, 2
-    return (WARPS, 2) if 8 < of.accumulator_bytes <= 16 and not of.heavy else (_MOST_BESIDE, 1)
+    return _MOST_BESIDE, 2 if of.narrow else 1

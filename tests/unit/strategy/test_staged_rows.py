@@ -35,7 +35,6 @@ def test_whose_leaves_are_staged():
     assert not staged((5, 10000001), (1, 5)), "too few runs"
     assert not staged((1001, 50001), (1, 1001), 1, 8), "sums of bytes lack registers"
     assert not staged((1001, 50001), (1, 1001), 2, 16)
-    assert staged((1001, 50001), (1, 1001), 4, 16).warps == 8
     assert not staged((1001, 50001), (1, 1 << 20)), "elements of a chunk are too far from each other"
     assert not staged((0, 37, 50001), (0, 1, 37), axis=(1, 2))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from placed import values
+from placed import assert_same, reduced, values
 from test_shapes import check
 
 import lowlevel_reduce as lr
@@ -65,17 +65,13 @@ def test_wide_accumulators_are_not_staged(stream, op):
     check(x, stream, None, op)
 
 
-@pytest.mark.parametrize("length", [0, 1, 1024, 2133 * 3, 2133 * 17 - 1])
-def test_lengths_from_the_device(stream, length):
+def test_lengths_from_the_device(stream):
     x = turned("float32", 17, 2133)
-    with lr.plan("sum", shape=x.shape, dtype=x.dtype, strides_bytes=x.strides, context=stream.context) as plan:
-        assert plan.strategy.staged
-        memory, first = on_device(x, stream)
-        with memory, lr.Buffer.allocate(8, stream.context) as count:
-            count.copy_from(np.array([length], np.uint64))
-            bound = plan.bind(stream, length=count.pointer)
-            expected = lr.tree.reduce(x.reshape(-1)[:length], "sum")
-            assert bound(first).numpy() == expected
+    assert staged(x, stream)
+    lengths = [x.size, 2133 * 3, 1024, 1, 0, 2133 * 17 - 1]
+    found = reduced(x, "sum", stream=stream, lengths=lengths, accumulate="float32")
+    for result, length in zip(found, lengths, strict=True):
+        assert_same(result, lr.tree.reduce(x.reshape(-1)[:length], "sum", accumulate="float32"), f"{length}")
 
 
 @pytest.mark.parametrize("axis", [None, (0, 2), (0, 1, 3)])

@@ -25,9 +25,12 @@ _MOST_RUNS = 1 << 31
 _MOST_STRIDE = 1 << 22
 """Bytes from an element to the next of a run: those of a chunk are less than 2^31 from each other."""
 
-_LEAF, _START, _GATHERED, _SURE = 3.6, 4.0, 1.1e3, 0.8
-"""Microseconds that a block takes for a leaf of each of its runs, and a launch besides; elements that a multiprocessor
-loads one by one in a microsecond; and the fraction of their time that is not taken for a difference of models."""
+_START, _LEAF, _ELEMENT = 8.0, 1.3, 3.6e-3
+"""Microseconds of a launch, and what a block takes for a leaf of each of its runs and for each of the leaf's elements:
+fitted to two shapes of float32 and two of bfloat16 on an H200 (benchmarks/NOTES.md, "Transposed arrays")."""
+
+_GATHERED, _SURE = 1.1e3, 0.8
+"""Elements that a multiprocessor loads one by one in a microsecond; and of their time staging must take no more."""
 
 
 class Staged(NamedTuple):
@@ -72,7 +75,7 @@ def staged_leaves(of: Task) -> Staged | None:
     places = resident * of.facts.multiprocessors
     best = min(_cuts(leaves), key=lambda each: _turns(units * -(-leaves // each), places) * (each + 1))
     blocks = units * -(-leaves // best)
-    time = _START + _LEAF * _turns(blocks, places) * (best + 1)
+    time = _START + (_LEAF + _ELEMENT * leaf) * _turns(blocks, places) * (best + 1)
     gathered = problem.rows * problem.length / of.facts.multiprocessors / _GATHERED
     return Staged(blocks, best, -(-beside // teams), warps) if time < _SURE * gathered else None
 

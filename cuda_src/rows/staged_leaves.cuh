@@ -19,9 +19,14 @@ struct StagedCut {
 };
 
 // Whether a launch may stage leaves. Of two arrays none are, nor where a thread lacks the registers: sums of bytes and mean_var
-// would spill. The same in strategy/staged_rows.py.
+// would spill, and sums of float32 where the compiler is not for compute capability 9.0. The same in strategy/staged_rows.py.
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+constexpr bool device_stages = true;
+#else
+constexpr bool device_stages = false;
+#endif
 template <class Op> constexpr bool may_be_staged =
-    !has_second<Op> && sizeof(typename Op::Input) >= 2 && sizeof(typename Op::Accumulator) <= 8;
+    device_stages && !has_second<Op> && sizeof(typename Op::Input) >= 2 && sizeof(typename Op::Accumulator) <= 8;
 
 // Elements of runs along the innermost axis: a ring for each, in which the tree's vectors are vectors. The four words more in each
 // put neighbouring runs into different banks.

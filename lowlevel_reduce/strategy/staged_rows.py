@@ -20,6 +20,9 @@ _LEAST_BESIDE, _LEAST_LEAVES = 8, 4
 _LEAST_BYTES, _MOST_BYTES = 2, 8
 """Of an element, and of an accumulator: else a thread lacks registers, and the kernel has no code for it."""
 
+_MAJOR = 9
+"""Of the compute capability: elsewhere the kernel would spill, or hold half as many blocks for other rows, too."""
+
 _MOST_LEAVES = 4096
 _MOST_RUNS = 1 << 31
 _MOST_STRIDE = 1 << 22
@@ -59,6 +62,8 @@ def staged_leaves(of: Task) -> Staged | None:
         or len(reduced) < 2
         or reduced[0].stride == itemsize
     ):
+        return None
+    if of.facts.compute_capability[0] != _MAJOR:
         return None
     if itemsize < _LEAST_BYTES or of.accumulator_bytes > _MOST_BYTES:
         return None

@@ -12,9 +12,9 @@ from lowlevel_reduce.strategy.whole import DeviceFacts
 H200 = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 
 
-def staged(shape, strides, itemsize=4, accumulator=4, axis=None, **options):
+def staged(shape, strides, itemsize=4, accumulator=4, axis=None, facts=H200, **options):
     problem = layout.problem_of(shape, itemsize, axis=axis, strides_bytes=[itemsize * stride for stride in strides])
-    return staged_leaves(Task(problem, H200, itemsize, accumulator, **options))
+    return staged_leaves(Task(problem, facts, itemsize, accumulator, **options))
 
 
 def test_how_blocks_share_them():
@@ -36,6 +36,7 @@ def test_whose_leaves_are_staged():
     assert not staged((1001, 50001), (1, 1001), 1, 8), "sums of bytes lack registers"
     assert not staged((1001, 50001), (1, 1001), 2, 16)
     assert not staged((1001, 50001), (1, 1 << 20)), "elements of a chunk are too far from each other"
+    assert not staged((37, 2228949), (1, 37), facts=H200._replace(compute_capability=(10, 0))), "would spill"
     assert not staged((0, 37, 50001), (0, 1, 37), axis=(1, 2))
 
 

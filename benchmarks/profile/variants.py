@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import functools
 import importlib
 import re
 import sys
@@ -93,7 +92,10 @@ class Variant:
                 _forget_choices()
                 stack.callback(_forget_choices)
             if self.launch:
-                config = functools.partial(LaunchConfig, **self.launch)
+
+                def config(*given: Any, **named: Any) -> LaunchConfig:  # also what the library itself names
+                    return LaunchConfig(*given, **{**named, **self.launch})
+
                 stack.enter_context(mock.patch.object(mapping, "template", mapping.template.__wrapped__))  # not kept
                 for module_of_launches in (mapping, segments):
                     stack.enter_context(mock.patch.object(module_of_launches, "LaunchConfig", config))

@@ -45,6 +45,12 @@ _TOGETHER_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 128
 """Rows are taken several at once if an element's bytes times an accumulator's are no more than the first, rows are
 fewer bytes apart than the second, and so many threads to a multiprocessor remain."""
 
+_LEAST_WARPS = 4
+"""Warps of a block, if there are as many: one for each scheduler. To start more blocks takes longer."""
+
+_DIRECT_THREADS, _DIRECT_AXES = 512, 2
+"""Threads of a grid to a multiprocessor, and kept axes, at most, for `reduce_directly`."""
+
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
 
@@ -129,19 +135,41 @@ def choose_elements(of: Task) -> RowStrategy:
     return _cut(of, *_bits(of))
 
 
+def _direct(of: Task, threads: int) -> int:
+    """Return what tells that `reduce_directly` in cuda_src/rows/direct_rows.cuh serves rows that a warp has, or 0.
+
+    Bit 0 is for that, bit 1 for elements in whole vectors, bit 2 for two kept axes. `threads` are those of the grid.
+    """
+    problem, itemsize = of.problem, of.itemsize
+    kept, reduced = problem.kept, problem.reduced
+    if threads > _DIRECT_THREADS * of.facts.multiprocessors or len(kept) > _DIRECT_AXES or len(reduced) > 1:
+        return 0
+    strides = [stride for axis in (*kept, *reduced) for stride in (axis.stride, axis.second_stride)]
+    if not problem.length or any(stride % itemsize or abs(stride) >= _FAR_BYTES for stride in strides):
+        return 0
+    if [axis.result_stride for axis in kept] != [1, *(axis.size for axis in kept)][: len(kept)]:
+        return 0
+    run = min(VECTOR_BYTES, elements_of_a_thread(itemsize) * itemsize)
+    side_by_side = not reduced or reduced[0].stride == itemsize
+    whole = side_by_side and problem.length * itemsize % run == 0 and all(axis.stride % run == 0 for axis in kept)
+    return 1 | whole << 1 | (len(kept) > 1) << 2
+
+
 def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrategy:
     problem, facts = of.problem, of.facts
     warps_of_a_row = 1 << max(thread_bits + beside_bits - LANE_BITS, 0)
     groups = -(-problem.rows // (1 << beside_bits))
-    wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
+    all_warps = groups * warps_of_a_row
+    wanted = max(1, min(all_warps, _LEAST_WARPS), min(WARPS, all_warps // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
     at_once = 1 if thread_bits else _rows_at_once(of)
     step_bits = max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
     needed = -(-groups // (warps // warps_of_a_row * at_once))
     turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows
+    blocks, alone = -(-needed // turns), warps_of_a_row == turns == at_once == 1 and step_bits == 0
     return RowStrategy(
         "elements",
-        -(-needed // turns),
+        blocks,
         warps_of_a_row=warps_of_a_row,
         contiguous=behind,
         levels=step_bits,
@@ -149,5 +177,6 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
         programmatic=facts.programmatic,
         tile=Tile(1 << beside_bits, 1, 1),
         together=at_once > 1,
+        direct=_direct(of, blocks * warps * LANES) if alone else 0,
         **KERNEL_BOUNDS,
     )

@@ -27,6 +27,8 @@ _pack_matrix = struct.Struct(
 ).pack
 """Puts the fields after the workspace in place, and those of `_SHAPE` for one kept and one reduced axis."""
 
+_HALF = (1 << 32) - 1
+
 _FAR_BYTES = 1 << 31
 """Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
 
@@ -71,10 +73,15 @@ def shape_values(
         permuted = len(strides) << 32 | (len(kept) if results else 0)
     innermost = reduced[0] if reduced else Axis(0, 0)
     return (
-        apart % VECTOR_BYTES, innermost.stride, innermost.size, second_apart % VECTOR_BYTES,
-        *_axes(kept, reduced, results),
+        _with_stride(apart, kept[0].stride if kept else 0), innermost.stride, innermost.size,
+        _with_stride(second_apart, kept[0].second_stride if kept else 0), *_axes(kept, reduced, results),
         problem.low, problem.high, int(far), permuted, joined, run, folders,
     )  # fmt: skip
+
+
+def _with_stride(bits: int, stride: int) -> int:
+    """Return the word `apart` of a `ShapedProblem`: strides' lowest bits, and above them the innermost kept axis's."""
+    return bits % VECTOR_BYTES | (stride & _HALF) << 32
 
 
 def matrix_words(
@@ -88,7 +95,7 @@ def matrix_words(
     reach = (length - 1) * step
     return _pack_matrix(
         0, length, rows, count, first, last,
-        apart % VECTOR_BYTES, step, length, 0, 1, 1, rows, apart, 0, 1, length, step, 0,
+        apart % VECTOR_BYTES | (apart & _HALF) << 32, step, length, 0, 1, 1, rows, apart, 0, 1, length, step, 0,
         0, reach + (rows - 1) * apart + itemsize, reach >= _FAR_BYTES, 0, 1, 1, folders,
     )  # fmt: skip
 

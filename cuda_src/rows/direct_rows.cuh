@@ -14,18 +14,17 @@ __device__ __forceinline__ int64 product(uint32 a, int32 b)
 // The few elements that a thread has of such a row, in one step of the tree: each lies a stride after the one before.
 template <class Op> struct DirectElements : FewElements<Op, elements_of_a_thread<typename Op::Input>> {
     using T = typename Op::Input;
-    using Second = typename Op::Second;
     static constexpr uint32 E = elements_of_a_thread<T>;
     using Base = FewElements<Op, E>;
 
     __device__ __forceinline__ DirectElements(uint32 part, uint32 length) : Base(part, 0, length) {}
 
-    // Those of both arrays, from where the thread's first ones would be. No load waits for another; the second half of what a
-    // thread may have is left out where no thread has it.
-    __device__ __forceinline__ void load(const char* from, int32 step, const char* second, int32 second_step)
+    // Those from where the thread's first one would be. No load waits for another; the second half of what a thread may have is
+    // left out where no thread has it.
+    __device__ __forceinline__ void load(const char* from, int32 step)
     {
-        load_half<0>(from, step, second, second_step);
-        if (this->length > E / 2) load_half<E / 2>(from, step, second, second_step);
+        load_half<0>(from, step);
+        if (this->length > E / 2) load_half<E / 2>(from, step);
     }
 
     // The same of elements that come in whole aligned vectors of a row.
@@ -45,20 +44,16 @@ template <class Op> struct DirectElements : FewElements<Op, elements_of_a_thread
     }
 
 private:
-    template <uint32 First> __device__ __forceinline__ void load_half(const char* from, int32 step, const char* second, int32 other)
+    template <uint32 First> __device__ __forceinline__ void load_half(const char* from, int32 step)
     {
 #pragma unroll
         for (uint32 e = First; e < First + E / 2; ++e)
             this->x[e] = Base::loaded(from + product(e, step), this->index(e) < this->length, this->x[e]);
-        if constexpr (has_second<Op>) {
-#pragma unroll
-            for (uint32 e = First; e < First + E / 2; ++e)
-                this->y[e] = Base::loaded(second + product(e, other), this->index(e) < this->length, this->y[e]);
-        }
     }
 };
 
-// Where arrays begin at multiples of sixteen bytes, and RowStrategy says `direct`. `Cut` is an ElementCut.
+// Where the array begins at a multiple of sixteen bytes, and RowStrategy says `direct`, as it does of one array alone. `Cut` is an
+// ElementCut.
 template <class Op, class Cut> __device__ __forceinline__ void reduce_directly(const ShapedProblem& problem, const Cut& cut)
 {
     using T = typename Op::Input;
@@ -70,23 +65,20 @@ template <class Op, class Cut> __device__ __forceinline__ void reduce_directly(c
     RowOf<Op> row;
     row.length = uint32(problem.length), row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
     DirectElements<Op> mine(part, uint32(problem.length));
-    const int32 step = int32(problem.step), second_step = has_second<Op> ? int32(problem.reduced.second_stride[0]) : 0;
+    const int32 step = int32(problem.step);
     uint32 along = min(number, rows - 1);
-    const char *begin = problem.elements, *second = nullptr;
-    if constexpr (has_second<Op>) second = problem.second;
+    const char* begin = problem.elements;
     if (cut.of_two) {
         const uint32 rest = problem.kept.over_few(along, 0);
         along -= rest * uint32(problem.kept.size[0]);
         begin += product(rest, int32(problem.kept.stride.after(0)));
-        if constexpr (has_second<Op>) second += product(rest, int32(problem.kept.second_stride.after(0)));
     }
     begin += product(along, int32(problem.apart >> 32));
     const char* from = begin + product(part * E, step);
-    if constexpr (has_second<Op>) second += product(along, int32(problem.second_apart >> 32)) + product(part * E, second_step);
     auto* results = reinterpret_cast<typename Op::Result*>(problem.result) + number;
     wait_for_prerequisites();
-    if (!has_second<Op> && cut.in_vectors) mine.load_vectors(from);
-    else mine.load(from, step, second, second_step);
+    if (cut.in_vectors) mine.load_vectors(from);
+    else mine.load(from, step);
     if constexpr (Op::pivot_is_given) row.pivot = Op::pivot(load_element<T>(problem.second));
     else if constexpr (!is_same<typename Op::Pivot, Unused>)
         row.pivot = Op::pivot(cut.lane_bits == 0 ? mine.x[0] : load_element<T>(begin));

@@ -21,9 +21,8 @@ struct ElementCut {
     static __device__ __forceinline__ uint32 not_directly(const ShapedProblem& problem)
     {
         const uint64 length_at = reinterpret_cast<uint64>(problem.device_length);
-        const uint64 both = reinterpret_cast<uint64>(problem.elements) | reinterpret_cast<uint64>(problem.second);
-        const uint32 others = ~uint32(problem.count >> 32) & 1u << 17;
-        return others | (uint32(both) % vector_bytes) | uint32(length_at) | uint32(length_at >> 32);
+        const uint32 others = ~uint32(problem.count >> 32) & 1u << 17, address = uint32(reinterpret_cast<uint64>(problem.elements));
+        return others | (address % vector_bytes) | uint32(length_at) | uint32(length_at >> 32);
     }
 
     __device__ __forceinline__ explicit ElementCut(uint64 word)
@@ -68,8 +67,11 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     using A = typename Op::Accumulator;
     using Mine = FewElements<Op, elements_of_a_thread<T>>;
     __shared__ A slots[element_warps][lanes];
+    // What others do with these words stays in uniform registers: with the same words in both they would need more registers.
+    if constexpr (!has_second<Op>) {
+        if (ElementCut::not_directly(problem) == 0) return reduce_directly<Op>(problem, ElementCut(word_anew(problem.count)));
+    }
     const ElementCut cut(problem.count);
-    if (ElementCut::not_directly(problem) == 0) return reduce_directly<Op>(problem, cut);
     if constexpr (takes_rows_together<Op>) {
         // Asked of one line of the argument; and two things are asked so that the code stands behind the rest, for which others
         // would wait if they jumped over it.

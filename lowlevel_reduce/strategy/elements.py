@@ -46,7 +46,8 @@ _TOGETHER_BYTES, _NEAR_BYTES, _TOGETHER_THREADS = 8, 1 << 32, 128
 fewer bytes apart than the second, and so many threads to a multiprocessor remain."""
 
 _LEAST_WARPS = 4
-"""Warps of a block, if there are as many: one for each scheduler. To start more blocks takes longer."""
+"""Warps of a block, if there are as many: one for each scheduler. To start more blocks takes longer, but of two arrays
+they were slower."""
 
 _DIRECT_THREADS, _DIRECT_AXES = 512, 2
 """Threads of a grid to a multiprocessor, and kept axes, at most, for `reduce_directly`."""
@@ -142,9 +143,14 @@ def _direct(of: Task, threads: int) -> int:
     """
     problem, itemsize = of.problem, of.itemsize
     kept, reduced = problem.kept, problem.reduced
-    if threads > _DIRECT_THREADS * of.facts.multiprocessors or len(kept) > _DIRECT_AXES or len(reduced) > 1:
+    if (
+        of.two_arrays
+        or threads > _DIRECT_THREADS * of.facts.multiprocessors
+        or len(kept) > _DIRECT_AXES
+        or len(reduced) > 1
+    ):
         return 0
-    strides = [stride for axis in (*kept, *reduced) for stride in (axis.stride, axis.second_stride)]
+    strides = [axis.stride for axis in (*kept, *reduced)]
     if not problem.length or any(stride % itemsize or abs(stride) >= _FAR_BYTES for stride in strides):
         return 0
     if [axis.result_stride for axis in kept] != [1, *(axis.size for axis in kept)][: len(kept)]:
@@ -160,7 +166,8 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
     warps_of_a_row = 1 << max(thread_bits + beside_bits - LANE_BITS, 0)
     groups = -(-problem.rows // (1 << beside_bits))
     all_warps = groups * warps_of_a_row
-    wanted = max(1, min(all_warps, _LEAST_WARPS), min(WARPS, all_warps // facts.multiprocessors))
+    least = 1 if of.two_arrays else min(all_warps, _LEAST_WARPS)
+    wanted = max(1, least, min(WARPS, all_warps // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
     at_once = 1 if thread_bits else _rows_at_once(of)
     step_bits = max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()

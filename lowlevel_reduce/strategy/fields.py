@@ -74,7 +74,7 @@ def shape_values(
     innermost = reduced[0] if reduced else Axis(0, 0)
     return (
         _with_stride(apart, kept[0].stride if kept else 0), innermost.stride, innermost.size,
-        _with_stride(second_apart, kept[0].second_stride if kept else 0), *_axes(kept, reduced, results),
+        second_apart % VECTOR_BYTES, *_axes(kept, reduced, results),
         problem.low, problem.high, int(far), permuted, joined, run, folders,
     )  # fmt: skip
 

@@ -162,9 +162,8 @@ def test_second_arrays(stream, cut):
 
 def check_directly(array, stream, axis, op="sum", **options):
     """As `check`, of what `reduce_directly` takes."""
-    strides = {"strides_bytes": array.strides}
-    strides |= {"second_strides_bytes": options["second"].strides} if op == "dot" else {}
-    of = {"shape": array.shape, "dtype": array.dtype, "axis": axis, **strides, "context": stream.context}
+    of = {"shape": array.shape, "dtype": array.dtype, "axis": axis, "context": stream.context}
+    of["strides_bytes"] = array.strides
     with lr.plan(op, strategy=STRATEGY, **of) as plan:
         assert plan.strategy.direct
     return check(array, stream, axis, op, strategy=STRATEGY, **options)
@@ -197,16 +196,6 @@ def test_operators_directly(stream, op):
             )
         else:
             check_directly(x, stream, axis, op)
-
-
-def test_second_arrays_directly(stream):
-    for shape, axis in (((40, 5), 1), ((24, 70), 0), ((3, 9, 16), 1)):
-        x, y = (
-            values("float32", shape),
-            values("float32", shape[::-1]).T if len(shape) == 2 else values("float32", shape),
-        )
-        check_directly(x, stream, axis, "dot", second=y)
-        check(x, stream, axis, strategy=STRATEGY, second=values("bool", shape))
 
 
 def test_every_address_directly(stream):

@@ -2,6 +2,7 @@
 // workspace, and so little code that small arrays do not wait for it.
 #pragma once
 #include "rows/columns_together.cuh"
+#include "rows/direct_rows.cuh"
 #include "tree/block.cuh"
 
 constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf of bytes
@@ -9,15 +10,27 @@ constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf 
 // `Problem::count`, which RowStrategy.count makes: logarithms. The lanes of a warp have 2^beside rows, and 2^lane_bits of them
 // share a row, as do 2^warp_bits warps of the block. The bits of a lane's number that tell its row among those of the warp, and
 // which of the row's lanes it is, begin at bits own_shift and part_shift: lanes that follow each other have neighbouring rows, or
-// neighbouring elements. Rows that are `together` are a thread's each and have two to eight elements.
+// neighbouring elements. Rows that are `together` are a thread's each and have two to eight elements. Those that are `direct` are a
+// warp's, in one step and one turn, along one reduced axis and, if they are `of_two`, two kept ones; their elements may be
+// `in_vectors`.
 struct ElementCut {
     uint32 step_bits, lane_bits, warp_bits, warps, own_shift, part_shift;
     Together together;
+    bool in_vectors, of_two;
+
+    // Whether rows are not to be taken directly, as a word that takes few instructions to make.
+    static __device__ __forceinline__ uint32 not_directly(const ShapedProblem& problem)
+    {
+        const uint64 length_at = reinterpret_cast<uint64>(problem.device_length);
+        const uint32 others = ~uint32(problem.count >> 32) & 1u << 18, address = uint32(reinterpret_cast<uint64>(problem.elements));
+        return others | (address % vector_bytes) | uint32(length_at) | uint32(length_at >> 32);
+    }
 
     __device__ __forceinline__ explicit ElementCut(uint64 word)
         : step_bits(uint32(word) & 255), lane_bits(uint32(word >> 8) & 255), warp_bits(uint32(word >> 16) & 255),
           warps(uint32(word >> 24) & 255), own_shift(uint32(word >> 32) & 255), part_shift(uint32(word >> 40) & 255),
-          together(Together(uint32(word >> 32) >> 16))
+          together(Together(uint32(word >> 32) >> 16 & 3)), in_vectors(uint32(word >> 32) & 1u << 19),
+          of_two(uint32(word >> 32) & 1u << 20)
     {}
     __device__ __forceinline__ uint32 beside() const { return log2_of(lanes) - lane_bits; }
 };
@@ -30,6 +43,10 @@ template <class Op> __device__ __forceinline__ void reduce_elements(const Shaped
     using A = typename Op::Accumulator;
     using Mine = FewElements<Op, elements_of_a_thread<T>>;
     __shared__ A slots[element_warps][lanes];
+    // What others do with these words stays in uniform registers: with the same words in both they would need more registers.
+    if constexpr (!has_second<Op>) {
+        if (ElementCut::not_directly(problem) == 0) return reduce_directly<Op>(problem, ElementCut(word_anew(problem.count)));
+    }
     const ElementCut cut(problem.count);
     // Asked of one line of the argument; and two things are asked so that the code stands behind the rest, for which others would
     // wait if they jumped over it. Where a return is left to the code, it stands before the rest, which costs words nothing.

@@ -201,6 +201,7 @@ class RowStrategy(NamedTuple):
     tile: Tile = _NO_TILE
     folded_by: FoldedBy = "nobody"
     together: int = 0
+    direct: int = 0
     joined: int = 1
     run: int = 1
     staged: int = 0
@@ -245,7 +246,7 @@ class RowStrategy(NamedTuple):
             lane_bits = LANE_BITS - self.tile.columns.bit_length() + 1
             warp_bits, warps = self.warps_of_a_row.bit_length() - 1, self.warps.bit_length() - 1
             own_shift, part_shift = (lane_bits, 0) if self.contiguous else (0, LANE_BITS - lane_bits)
-            shifts = own_shift << 32 | part_shift << 40 | self.together << 48
+            shifts = own_shift << 32 | part_shift << 40 | self.together << 48 | self.direct << 50
             return self.levels | lane_bits << 8 | warp_bits << 16 | warps << 24 | shifts
         if self.name != "columns":
             several = self.warps > self.warps_of_a_row or not self.in_one_turn

@@ -54,6 +54,13 @@ _WHOLE_VECTORS = 4
 _ROWS, _WORDS, _VECTORS = 1, 2, 3
 """Which rows are taken several at once: `Together` in cuda_src/rows/columns_together.cuh."""
 
+_LEAST_WARPS = 4
+"""Warps of a block, if there are as many: one for each scheduler. To start more blocks takes longer, but of two arrays
+they were slower."""
+
+_DIRECT_THREADS, _DIRECT_AXES = 512, 2
+"""Threads of a grid to a multiprocessor, and kept axes, at most, for `reduce_directly`."""
+
 _MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
 """Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
 
@@ -181,19 +188,47 @@ def choose_elements(of: Task) -> RowStrategy:
     return _cut(of, *_bits(of))
 
 
+def _direct(of: Task, threads: int) -> int:
+    """Return what tells that `reduce_directly` in cuda_src/rows/direct_rows.cuh serves rows that a warp has, or 0.
+
+    Bit 0 is for that, bit 1 for elements in whole vectors, bit 2 for two kept axes. `threads` are those of the grid.
+    """
+    problem, itemsize = of.problem, of.itemsize
+    kept, reduced = problem.kept, problem.reduced
+    if (
+        of.two_arrays
+        or threads > _DIRECT_THREADS * of.facts.multiprocessors
+        or len(kept) > _DIRECT_AXES
+        or len(reduced) > 1
+    ):
+        return 0
+    strides = [axis.stride for axis in (*kept, *reduced)]
+    if not problem.length or any(stride % itemsize or abs(stride) >= _FAR_BYTES for stride in strides):
+        return 0
+    if [axis.result_stride for axis in kept] != [1, *(axis.size for axis in kept)][: len(kept)]:
+        return 0
+    run = min(VECTOR_BYTES, elements_of_a_thread(itemsize) * itemsize)
+    side_by_side = not reduced or reduced[0].stride == itemsize
+    whole = side_by_side and problem.length * itemsize % run == 0 and all(axis.stride % run == 0 for axis in kept)
+    return 1 | whole << 1 | (len(kept) > 1) << 2
+
+
 def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrategy:
     problem, facts = of.problem, of.facts
     warps_of_a_row = 1 << max(thread_bits + beside_bits - LANE_BITS, 0)
     groups = -(-problem.rows // (1 << beside_bits))
-    wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
+    all_warps = groups * warps_of_a_row
+    least = 1 if of.two_arrays else min(all_warps, _LEAST_WARPS)
+    wanted = max(1, least, min(WARPS, all_warps // facts.multiprocessors))
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
     at_once, together = (1, 0) if thread_bits else _at_once(of)
     step_bits = min(STEP_BITS, max(0, -(-problem.length * of.itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length())
     needed = -(-groups // (warps // warps_of_a_row * at_once))
     turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows
+    blocks, alone = -(-needed // turns), warps_of_a_row == turns == at_once == 1 and step_bits == 0
     return RowStrategy(
         "elements",
-        -(-needed // turns),
+        blocks,
         warps_of_a_row=warps_of_a_row,
         contiguous=behind,
         levels=step_bits,
@@ -201,5 +236,6 @@ def _cut(of: Task, thread_bits: int, beside_bits: int, behind: bool) -> RowStrat
         programmatic=facts.programmatic,
         tile=Tile(1 << beside_bits, 1, 1),
         together=together,
+        direct=_direct(of, blocks * warps * LANES) if alone else 0,
         **KERNEL_BOUNDS,
     )

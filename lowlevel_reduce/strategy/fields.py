@@ -33,6 +33,8 @@ _put_whole = struct.Struct("=2Q8xQ 8x5Q").pack_into
 
 _ADDRESSES_BYTES = 4 * _WORD_BYTES
 
+_HALF = (1 << 32) - 1
+
 _FAR_BYTES = 1 << 31
 """Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
 
@@ -77,10 +79,15 @@ def shape_values(
         permuted = len(strides) << 32 | (len(kept) if results else 0)
     innermost = reduced[0] if reduced else Axis(0, 0)
     return (
-        apart % VECTOR_BYTES, innermost.stride, innermost.size, second_apart % VECTOR_BYTES,
-        *_axes(kept, reduced, results),
+        _with_stride(apart, kept[0].stride if kept else 0), innermost.stride, innermost.size,
+        second_apart % VECTOR_BYTES, *_axes(kept, reduced, results),
         problem.low, problem.high, int(far), permuted, joined, run, folders,
     )  # fmt: skip
+
+
+def _with_stride(bits: int, stride: int) -> int:
+    """Return the word `apart` of a `ShapedProblem`: strides' lowest bits, and above them the innermost kept axis's."""
+    return bits % VECTOR_BYTES | (stride & _HALF) << 32
 
 
 def matrix_words(
@@ -105,7 +112,7 @@ def put_matrix(
     reach = (length - 1) * step
     _put_matrix(
         words, 0, source, result, workspace, length, rows, count, first, last,
-        apart % VECTOR_BYTES, step, length, 1, 1, rows, apart, 1, length, step,
+        _with_stride(apart, apart), step, length, 1, 1, rows, apart, 1, length, step,
         reach + (rows - 1) * apart + itemsize, reach >= _FAR_BYTES, 1, 1, folders,
     )  # fmt: skip
 

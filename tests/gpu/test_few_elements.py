@@ -24,6 +24,13 @@ LENGTHS = {
 that are empty."""
 
 
+@pytest.fixture(autouse=True)
+def not_directly(request, monkeypatch):
+    """Small launches go the way of large ones, but in tests of their own."""
+    if "directly" not in request.node.name:
+        monkeypatch.setattr(elements, "_DIRECT_THREADS", 0)
+
+
 @pytest.mark.parametrize("dtype", LENGTHS)
 def test_lengths(stream, cut, dtype):
     """Rows, columns, and elements that are a stride apart along both axes."""
@@ -194,3 +201,64 @@ def test_second_arrays(stream, cut):
             check(x, stream, axis, second=y > 0, strategy=STRATEGY)
             check(x, stream, axis, "mean_var", second=y > -1, strategy=STRATEGY)
     check(x, stream, 1, "dot", second=y, strategy=STRATEGY, second_offset=1)
+
+
+def check_directly(array, stream, axis, op="sum", **options):
+    """As `check`, of what `reduce_directly` takes."""
+    of = {"shape": array.shape, "dtype": array.dtype, "axis": axis, "context": stream.context}
+    of["strides_bytes"] = array.strides
+    with lr.plan(op, strategy=STRATEGY, **of) as plan:
+        assert plan.strategy.direct
+    return check(array, stream, axis, op, strategy=STRATEGY, **options)
+
+
+@pytest.mark.parametrize("dtype", LENGTHS)
+def test_directly(stream, cut, dtype):
+    """Rows of one thread and of several lanes, in vectors, one by one, apart and backwards; columns; two kept axes."""
+    most = 512 // element_type(dtype).itemsize
+    for length in cut([1, 2, 4, 5, 8, 9, 16, 31], [4, 5, 9, 16]):
+        wide = values(dtype, (133, min(length, most) + 1))
+        check_directly(np.ascontiguousarray(wide[:, 1:]), stream, 1)
+        check_directly(wide[:, :-1], stream, 1, "max" if dtype != "complex128" else "sum")
+        check_directly(values(dtype, (min(length, most), 37)), stream, 0)
+        check_directly(values(dtype, (min(length, most), 74))[::-1, ::2], stream, 0)
+        check_directly(values(dtype, (5, min(length, most), 7)), stream, 1)
+
+
+@pytest.mark.parametrize("op", ["argmin", "mean_var", "minmax", "logsumexp"])
+def test_operators_directly(stream, op):
+    """Several results; pivots of a thread's own element and of another's; every operator's bits as by other kernels."""
+    for shape, axis in (((40, 5), 1), ((40, 9), 1), ((70, 3), 0), ((3, 20, 6), 1)):
+        x = values("float16", shape)
+        if op == "logsumexp":
+            assert_same(
+                *(
+                    reduced(x, op, stream=stream, axis=axis, strategy=name)
+                    for name in (STRATEGY, "columns" if axis == 0 or len(shape) > 2 else "short_rows")
+                )
+            )
+        else:
+            check_directly(x, stream, axis, op)
+
+
+def test_every_address_directly(stream):
+    """An array that begins at no multiple of sixteen bytes is taken as by large launches."""
+    x = values("float16", (11, 6))
+    for offset in (0, 1, 2, 8, 16):
+        check(x, stream, 0, strategy=STRATEGY, offset=offset)
+        check(x, stream, 1, "argmax", strategy=STRATEGY, offset=offset)
+
+
+def test_results_in_another_order_are_not_taken_directly(stream):
+    x = values("float32", (3, 4, 5)).transpose(2, 0, 1)
+    with lr.plan(
+        "sum",
+        shape=x.shape,
+        dtype="float32",
+        axis=1,
+        strides_bytes=x.strides,
+        strategy=STRATEGY,
+        context=stream.context,
+    ) as plan:
+        assert not plan.strategy.direct
+    check(x, stream, 1, strategy=STRATEGY)

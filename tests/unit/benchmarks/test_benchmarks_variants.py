@@ -100,6 +100,13 @@ def test_what_a_variant_changes_is_as_before_afterwards(tmp_path):
     assert program.source_tree().root == source_root()
 
 
+def test_an_attribute_that_the_library_asks_for_is_the_variants():
+    with Variant("x", launch={"programmatic_stream_serialization": False, "priority": 0}).applied():
+        made = variants.mapping.template(32, 1, True, False)
+    assert (made.programmatic_stream_serialization, made.priority) == (False, 0)
+    assert variants.mapping.template(32, 1, True, False).programmatic_stream_serialization
+
+
 def test_a_line_says_each_ratio_and_each_failure():
     entries = {OURS: {"us": 2.0}, "x": {"us": 2.5}, "y": {"error": "CompileError: no"}}
     assert variants.line_of("sum", entries) == f"{'sum':34} one tree 2.00, x 2.50 (1.250), y FAILED CompileError: no"

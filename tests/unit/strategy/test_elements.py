@@ -97,7 +97,7 @@ MANY = 4 * 128 * 132
 def test_many_rows_of_few_small_elements_are_taken_together(shape, axis, itemsize, strides, blocks, together):
     chosen = elements.choose_elements(Task(problem_of(shape, axis, itemsize, strides), HOPPER, itemsize, 4))
     assert (chosen.blocks, chosen.together) == (blocks, together)
-    assert chosen.count >> 48 == together
+    assert chosen.count >> 48 & 3 == together
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_many_rows_of_few_small_elements_are_taken_together(shape, axis, itemsiz
 def test_many_columns_of_few_small_elements_are_taken_together(shape, axis, itemsize, blocks, together):
     chosen = elements.choose_elements(Task(problem_of(shape, axis, itemsize), HOPPER, itemsize, 8))
     assert (chosen.blocks, chosen.together) == (blocks, together)
-    assert chosen.count >> 48 == together
+    assert chosen.count >> 48 & 3 == together
 
 
 def test_columns_in_another_order_than_their_results_are_taken_one_by_one():

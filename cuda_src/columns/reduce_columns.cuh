@@ -172,9 +172,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
                 const ColumnTile<C, may_join> its(problem, anew, block_anew());
                 const uint64 first = its.row(threadIdx.x, rows);
                 if (threadIdx.x < its.threads) store_columns<Op, C>(problem, thread.rows, first, rows, a);
-            } else {
-                if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
-            }
+            } else if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
             return;
         }
         __syncthreads();  // no thread has rounds that wait

@@ -4,18 +4,16 @@
 #include "tree/block.cuh"
 
 // The argument of the entries for rows. `low` and `high` bound the bytes of the first array, relative to `elements`. `apart` and
-// `second_apart` have the bits, of the lowest four, that are set in any stride but the innermost reduced axis's: they tell how
-// the runs of elements along that axis are aligned. The upper half of `apart` is the lower one of the innermost kept axis's stride.
-// Of rows that are not `far`, all elements are near each other, in both arrays.
-// Rows are numbered in the order of `kept`; if that is not the results' order, they are `permuted`, which only columns are: its upper
-// half counts the axes of the results, which stand behind as many others as its lower half says, or else are the kept ones.
-// Where `joined` is more than 1, so many columns one after the other are parts of a row: `rows` are the results', and `length` is
-// that of a part. Their partials are folded in runs of `run` first; of strided rows in tiles, these are taken from so many groups in
-// turn. The last `folders` blocks fold partials of columns.
-//
-// A launch waits for each line of 64 bytes of its argument that it touches. So the first words are those that the kernel for few
-// elements reads of the innermost reduced axis, its `step` and its size `in_run`, which `reduced` has as well; then come the numbers
-// of axes, and the innermost kept axis.
+// `second_apart` have the bits, of the lowest four, that are set in any stride but the innermost reduced axis's: they tell how the
+// runs of elements along that axis are aligned. The upper half of `apart` is the lower one of the innermost kept axis's stride. Of
+// rows that are not `far`, all elements are near each other, in both arrays. Rows are numbered in the order of `kept`; if that is
+// not the results' order, they are `permuted`, which only columns are: its upper half counts the axes of the results, which stand
+// behind as many others as its lower half says, or else are the kept ones. Where `joined` is more than 1, so many columns one
+// after the other are parts of a row: `rows` are the results', and `length` is that of a part. Their partials are folded in runs
+// of `run` first; of strided rows in tiles, these are taken from so many groups in turn. The last `folders` blocks fold partials
+// of columns.  A launch waits for each line of 64 bytes of its argument that it touches. So the first words are those that the
+// kernel for few elements reads of the innermost reduced axis, its `step` and its size `in_run`, which `reduced` has as well; then
+// come the numbers of axes, and the innermost kept axis.
 struct ShapedProblem : Problem {
     uint64 apart;
     int64 step;

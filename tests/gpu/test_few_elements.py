@@ -168,7 +168,8 @@ def test_columns_together(stream, cut, dtype):
     for length in cut(range(2, 9), [2, 3, 8]):
         for columns in cut([8, 1000, 4 * turn, 9 * turn + 1232], [1000, 9 * turn + 1232]):
             x = values(dtype, (length, columns))
-            with lr.plan("sum", strategy=STRATEGY, shape=x.shape, dtype=dtype, axis=0, context=stream.context) as plan:
+            # Sums of int8 are wider than its elements, and so are not taken together.
+            with lr.plan("max", strategy=STRATEGY, shape=x.shape, dtype=dtype, axis=0, context=stream.context) as plan:
                 assert plan.strategy.together > 1
             for op in ("sum", "max"):
                 check(x, stream, 0, op, strategy=STRATEGY)

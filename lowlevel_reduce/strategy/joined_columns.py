@@ -16,6 +16,9 @@ __all__ = ["are_columns", "choose_columns", "groups_of_tiles", "in_memory", "par
 _LEAST_BYTES = 1 << 19
 """Of fewer bytes in all, gathering takes less time than what folds partials twice; not measured."""
 
+_TWO = 2
+"""Of so many columns, no tile divides parts of an odd number of leaves among blocks without a rest."""
+
 _FEW = WARPS * WARP_FOLDS
 """Up to so many partials of a row are folded at once, by one block."""
 
@@ -57,6 +60,8 @@ def parts_of_rows(problem: Problem, itemsize: int) -> tuple[Problem, int] | None
     if length * itemsize % LEAF_BYTES or len(inner) > MAX_WALKED_AXES or len(outer) + len(problem.kept) > MAX_AXES:
         return None
     joined = problem.length // length
+    if problem.rows * joined == _TWO and length * itemsize // LEAF_BYTES % 2:
+        return None
     kept = (*[Axis(axis.size, axis.stride, axis.second_stride) for axis in outer], *problem.kept)
     found = problem._replace(kind="columns", length=length, rows=problem.rows * joined, kept=kept, reduced=inner)
     return found, joined

@@ -1,11 +1,12 @@
 """Parts of rows as columns: which rows have such, how they are cut, and what folds their partials."""
 
+import itertools
 import math
 
 import pytest
 
 from lowlevel_reduce import layout
-from lowlevel_reduce.dtypes import LANES, STEPS
+from lowlevel_reduce.dtypes import LANES, LEAF_BYTES, STEPS
 from lowlevel_reduce.strategy import joined_columns
 from lowlevel_reduce.strategy.fields import shape_values
 from lowlevel_reduce.strategy.joined_columns import groups_of_tiles, in_memory, parts_of_rows
@@ -46,6 +47,15 @@ def test_which_rows_have_parts():
     assert parts((1 << 10, 1 << 8, 7), (28, 28 << 10, 4)) is None, "neighbours follow each other in the row"
     assert parts((7, 1 << 18, 2), (16, 224, 8)) is None, "elements of a part are closer to each other than parts"
     assert parts((7, 1 << 10), (4, 28)) is None, "there is too little to read"
+    assert parts((2, 71 << 10), (4, 8)) is None, "of two parts of odd leaves no tile has whole subtrees"
+    assert parts((2, 72 << 10), (4, 8)) == (72 << 10, 2)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("int8", 1), ("bfloat16", 2), ("float32", 4), ("complex128", 16)])
+def test_a_few_parts_of_any_number_of_leaves_have_a_way(dtype, size):
+    for count, leaves in itertools.product((2, 3, 5, 8), (69, 113, 256, 281)):
+        _, selection = chosen(dtype=dtype, shape=(count, leaves * LEAF_BYTES // size), strides=(size, size * count))
+        assert selection.strategy.joined in (1, count)
 
 
 def beside(shape, strides, axis, seconds=None):

@@ -73,7 +73,11 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
             all[k] = k < parts ? of_lanes[(k * cut.leaves + leaf) * lanes + lane] : Op::identity();
         value = warp_fold<Op>(fold_array<Op, steps>(all));
     }
+#if __CUDA_ARCH__ >= 900
     const auto values = meet_soon<R>(value, problem, place, given, row, source, shared, rank, cut.blocks, cut.leaves);
+#else  // where gradients at any address would spill
+    const auto values = meet<R>(value, problem, place, given, row, length, shared, rank, cut.blocks, cut.leaves);
+#endif
     if constexpr (R::outputs > 0) {
         place.find_outputs(problem, row);
         Across<R::outputs> across;

@@ -321,6 +321,8 @@ def test_short_rows_one_behind_the_other(stream, cut, monkeypatch, dtype):
                 lr.softmax(read, out=read, stream=stream)
                 flat[offset : offset + x.size] = expected.ravel()
                 assert_bits(memory, flat)
+        of_each = {"lengths": np.arange(rows, dtype=np.int64) % (length + 1), "stream": stream}
+        assert_bits(lr.softmax(x, **of_each), lr.softmax(x, strategy="turn_rows", **of_each).numpy())
 
 
 @pytest.mark.parametrize("steps", [(64, -1), (0, 5), (0, -1)], ids=["one", "two", "all"])

@@ -192,6 +192,12 @@ class TestDriverCallsOfAnExport:
         if way == "created":
             stream.close()
 
+    def test_in_a_created_stream_of_another_context_than_the_primary_one(self, device):
+        with lr.Context.create(device) as mine, mine.pushed(), lr.Stream.create(mine) as stream:
+            x = lr.DeviceArray.from_numpy(values(n=20), stream)
+            assert self.calls(lambda: x.__dlpack__(stream=stream.handle)) in ({}, ASKED)
+            del x
+
     def test_where_a_context_is_is_asked_once(self, context):
         assert self.calls(lambda: exchange.home_of(context)) in ({}, ASKED)
 

@@ -8,12 +8,12 @@
 // runs of elements along that axis are aligned. The upper half of `apart` is the lower one of the innermost kept axis's stride. Of
 // rows that are not `far`, all elements are near each other, in both arrays. Rows are numbered in the order of `kept`; if that is
 // not the results' order, they are `permuted`, which only columns are: its upper half counts the axes of the results, which stand
-// behind as many others as its lower half says, or else are the kept ones. Where `joined` is more than 1, so many columns one
-// after the other are parts of a row: `rows` are the results', and `length` is that of a part. Their partials are folded in runs
-// of `run` first; of strided rows in tiles, these are taken from so many groups in turn. The last `folders` blocks fold partials
-// of columns.  A launch waits for each line of 64 bytes of its argument that it touches. So the first words are those that the
-// kernel for few elements reads of the innermost reduced axis, its `step` and its size `in_run`, which `reduced` has as well; then
-// come the numbers of axes, and the innermost kept axis.
+// behind as many others as its lower half says, or else are the kept ones. Where `joined` is more than 1, so many columns in order
+// are parts of a row: `rows` are the results', and `length` is that of a part. Their partials are folded in runs of `run` first;
+// of strided rows in tiles, these are taken from so many groups in turn, or it is a `StagedCut`. The last `folders` blocks fold partials.
+//
+// A launch waits for each line of 64 bytes of its argument. So first come the words that the kernel for few elements reads of the
+// innermost reduced axis, its `step` and size `in_run`, which `reduced` has too, then the axes' numbers and the innermost kept one.
 struct ShapedProblem : Problem {
     uint64 apart;
     int64 step;

@@ -4,9 +4,9 @@
 
 template <class T> constexpr uint32 elements_of_a_thread = sizeof(T) <= 8 ? 8 : 4;
 
-// The elements of one thread: E that follow each other in the order of the tree, which is leaf by leaf, of these lane by lane, each
-// lane in 2^step_bits steps; where there are several leaves, in all of a leaf's. They come in runs that follow each other in the row as
-// well, one vector or less.
+// The elements of one thread: E that follow each other in the order of the tree, which is leaf by leaf, and in a leaf lane by lane,
+// each lane in 2^step_bits steps: all of a leaf's if there are several leaves. They come in runs that follow each other in the row
+// as well, one vector or less.
 template <class Op, uint32 E> struct FewElements {
     using T = typename Op::Input;
     using Second = typename Op::Second;

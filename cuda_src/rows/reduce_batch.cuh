@@ -42,12 +42,13 @@ template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 bl
     return number < count ? count - 1 - number : number;
 }
 
-// The same of strided rows, whose tiles are taken from `problem.run` groups in turn if that is more than one.
+// The same of strided rows, whose tiles are taken from `problem.run` groups in turn if that is more than one, and no `StagedCut`.
 template <class Op, class Rows>
 __device__ __forceinline__ uint32 cluster_of_rows(const ShapedProblem& problem, uint32 block, uint32 count, const RowCut& cut)
 {
     if constexpr (!Rows::are_contiguous)
-        if (problem.run > 1 && problem.run >> 32 == 0 && block < count) return count - 1 - tile_of_group(block, count, uint32(problem.run));
+        if (problem.run > 1 && problem.run >> 32 == 0 && block < count)
+            return count - 1 - tile_of_group(block, count, uint32(problem.run));
     return cluster_in_batch<Op>(block, count, cut);
 }
 

@@ -1,5 +1,5 @@
-// Rows of at most one leaf that lie in any way, few elements of a row to a thread, each loaded by itself: one launch, no
-// workspace, and so little code that small arrays do not wait for it.
+// Rows of at most one leaf that lie in any way, and strided ones of as many elements as a block has room for, few elements of a row
+// to a thread, each loaded by itself: one launch, no workspace, and so little code before the loads that small arrays need not wait.
 #pragma once
 #include "rows/columns_together.cuh"
 #include "rows/direct_rows.cuh"

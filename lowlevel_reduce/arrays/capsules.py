@@ -52,10 +52,6 @@ class _Memory(ctypes.c_char * _MOST_BYTES):  # type: ignore[misc]
     owner: object
 
 
-_over = np.ndarray  # each look-up of a name in a module counts here
-_memory_at, _place_at = _Memory.from_address, _Place.from_address
-
-
 def capsule_of(
     owner: object, pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int, *, versioned: bool
 ) -> Any:
@@ -78,9 +74,9 @@ def capsule_of(
         If DLPack has no such type: dates, texts and records.
     """
     told, code = _told(dtype)
-    memory = _memory_at(pointer or _ANY_ADDRESS)
+    memory = _Memory.from_address(pointer or _ANY_ADDRESS)
     memory.owner = owner
-    array: Any = _over(shape, told, memory)
+    array: Any = np.ndarray(shape, told, memory)
     if versioned and _VERSIONED:
         capsule = array.__dlpack__(max_version=(1, 0))
         tensor = _pointer_of(capsule, b"dltensor_versioned") + _TENSOR
@@ -88,7 +84,7 @@ def capsule_of(
         capsule = array.__dlpack__()
         tensor = _pointer_of(capsule, b"dltensor")
     # The address once more: for an array of no elements, NumPy may have another one.
-    place = _place_at(tensor)
+    place = _Place.from_address(tensor)
     place[0], place[1] = pointer, _CUDA | ordinal << 32
     if code is not None:
         ctypes.c_uint8.from_address(tensor + _CODE).value = code

@@ -32,7 +32,6 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import contiguous_strides
 
 __all__ = [
-    "HOMES",
     "ArrayView",
     "exported_stream",
     "foreign_view",
@@ -144,18 +143,17 @@ def _view_by_interface(x: Any, stream: Stream) -> Any:
     return view
 
 
-HOMES = "homes of contexts"
-"""In what is kept for a driver, what `home_of` has returned, by the contexts' numbers."""
+_HOMES = "homes of contexts"  # in what is kept for a driver
 _MOST_HOMES = 1024  # that are remembered
 _NONE: dict[Any, Any] = {}
 
-BOUNDS = {HOMES: _MOST_HOMES}
+BOUNDS = {_HOMES: _MOST_HOMES}
 """The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
 
 def known_home(number: int | None) -> tuple[int, bool] | None:
     """Return what `home_of` has returned for the context of a number, None if it was not asked."""
-    known: tuple[int, bool] | None = binding.selected().kept.get(HOMES, _NONE).get(number)
+    known: tuple[int, bool] | None = binding.selected().kept.get(_HOMES, _NONE).get(number)
     return known
 
 
@@ -171,7 +169,7 @@ def home_of(context: Context, number: int | None = None) -> tuple[int, bool]:
     number : int, optional
         The driver's number of it, `Context.id`, which no other context will have.
     """
-    homes: dict[int, tuple[int, bool]] = binding.selected().kept.setdefault(HOMES, {})
+    homes: dict[int, tuple[int, bool]] = binding.selected().kept.setdefault(_HOMES, {})
     number = context.id if number is None else number
     known = homes.get(number)
     if known is None:

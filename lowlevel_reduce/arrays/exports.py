@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arguments import integer, shown
-from lowlevel_reduce.arrays.exchange import HOMES, exported_stream, home_of, known_home, order_consumer
+from lowlevel_reduce.arrays.exchange import exported_stream, home_of, known_home, order_consumer
 from lowlevel_reduce.arrays.foreign import only_nvidias_memory
-from lowlevel_reduce.driver import binding
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +19,6 @@ __all__ = ["Exported"]
 
 _CUDA = 2  # kDLCUDA
 _DLPACK_1 = (1, 0)
-_NONE: dict[int, tuple[int, bool]] = {}
 _NO_SYNCHRONIZATION = -1  # what DLPack takes for "do not order the streams"
 
 
@@ -100,9 +98,7 @@ class Exported:
         UnsupportedError
             If the memory is not of NVIDIA's driver, but a simulated one's.
         """
-        driver = binding.selected()  # a hot path: what a function would do is done here
-        home = driver.kept.get(HOMES, _NONE).get(self._home)
-        ordinal, is_primary = home or home_of(self.context, self._home)
+        ordinal, is_primary = known_home(self._home) or home_of(self.context, self._home)
         # What most ask for is seen at once. An array compares element by element.
         if copy is not None or dl_device is not None or type(max_version) is not tuple or max_version != _DLPACK_1:
             _check_asked(copy, dl_device, max_version, ordinal)
@@ -112,11 +108,8 @@ class Exported:
             raise ValueError("the consumer's stream 0 is ambiguous: 1 is the legacy default stream, 2 the thread's own")
         pointer = self.pointer  # raises where there is no memory any more
         if stream != _NO_SYNCHRONIZATION:
-            handle = stream or 1
-            if not is_primary or handle != (self.stream.handle or 1):
-                order_consumer(handle, self.stream, is_primary=is_primary)
-        if driver.name != "cuda":
-            only_nvidias_memory()
+            order_consumer(stream or 1, self.stream, is_primary=is_primary)
+        only_nvidias_memory()
         versioned = max_version is not None and max_version[0] >= 1
         return _capsule_of()(self, pointer, self.shape, self.dtype, ordinal, versioned=versioned)
 

@@ -172,6 +172,9 @@ class RowStrategy(NamedTuple):
     together : int
         Of "elements", whether a thread takes several rows at once, and which: `Together` in
         cuda_src/rows/columns_together.cuh.
+    direct : int
+        Of "elements", how `reduce_directly` in cuda_src/rows/direct_rows.cuh serves rows, as `elements` says; 0 if it
+        does not.
     joined, run : int
         Columns, one after the other, that are parts of a row; 1 if each is a row. Their partials are folded in runs of
         so many first, if that is more than 1: `JoinedFolders` in cuda_src/columns/reduce_columns.cuh.

@@ -16,7 +16,7 @@ __all__ = ["are_columns", "choose_columns", "groups_of_tiles", "in_memory", "par
 _LEAST_BYTES = 1 << 19
 """Of fewer bytes in all, gathering takes less time than what folds partials twice; not measured."""
 
-_TWO = 2
+_TOO_FEW = 2
 """Of so many columns, no tile divides parts of an odd number of leaves among blocks without a rest."""
 
 _FEW = WARPS * WARP_FOLDS
@@ -60,7 +60,7 @@ def parts_of_rows(problem: Problem, itemsize: int) -> tuple[Problem, int] | None
     if length * itemsize % LEAF_BYTES or len(inner) > MAX_WALKED_AXES or len(outer) + len(problem.kept) > MAX_AXES:
         return None
     joined = problem.length // length
-    if problem.rows * joined == _TWO and length * itemsize // LEAF_BYTES % 2:
+    if problem.rows * joined == _TOO_FEW and length * itemsize // LEAF_BYTES % 2:
         return None
     kept = (*[Axis(axis.size, axis.stride, axis.second_stride) for axis in outer], *problem.kept)
     found = problem._replace(kind="columns", length=length, rows=problem.rows * joined, kept=kept, reduced=inner)

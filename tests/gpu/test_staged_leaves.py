@@ -7,20 +7,18 @@ from test_shapes import check
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.strategy import selection, staged_rows
+from lowlevel_reduce.strategy import staged_rows
 
 
 @pytest.fixture(autouse=True)
-def _small_ones(monkeypatch):
+def _small_ones(monkeypatch, forgotten_choices):
     """Leaves of arrays that are small enough for a test are staged, too; what was chosen without that is forgotten."""
     monkeypatch.setattr(staged_rows, "_SURE", 1e9)
     monkeypatch.setattr(staged_rows, "_LEAST_LEAVES", 1)
     monkeypatch.setattr(staged_rows, "_LEAST_BESIDE", 2)
     staged_rows.staged_leaves.cache_clear()
-    selection._chosen.clear()
     yield
     staged_rows.staged_leaves.cache_clear()
-    selection._chosen.clear()
 
 
 def turned(dtype, beside, length, order=(1, 0), more=(), seed=0):
